@@ -1,0 +1,42 @@
+# Everything a developer runs. `make demo` and `make test` need Python 3.11+ and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
+
+.PHONY: help setup protos check format test bench demo up clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "reprieve needs Python 3.11 or newer; name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+$(STAMP): $(BIN)/python pyproject.toml hatch_build.py $(PROTOS)
+	$(BIN)/python -m pip install --quiet --group dev --editable .
+	@touch $@
+
+setup: $(STAMP) ## make .venv with reprieve and its development tools
+
+protos: $(BIN)/python ## generate the stubs again (done by setup too)
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+
+check: $(STAMP) ## ruff, mypy strict, buf lint
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/buf lint protos
+
+format: $(STAMP) ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest -n 2
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) gen .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,51 @@
+"""Build hook: generate the protobuf and gRPC stubs into `gen/`.
+
+`gen/` is an import root of its own and is never committed. The stubs are made
+in a temporary folder and swapped in only when every file was generated, so a
+broken proto leaves the last good stubs in place.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+def generate(root: Path) -> None:
+    """Generate the stubs of every proto below `root/protos` into `root/gen`.
+
+    Raises RuntimeError where protoc refuses a file; its own words are on stderr.
+    """
+    import grpc_tools  # noqa: PLC0415 - only the build environment has it
+    from grpc_tools import protoc  # noqa: PLC0415
+
+    protos = root / "protos"
+    files = sorted(str(path.relative_to(protos)) for path in protos.rglob("*.proto"))
+    services = [name for name in files if name.endswith("_service.proto")]
+    includes = [f"-I{protos}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
+    with tempfile.TemporaryDirectory(dir=root, prefix=".gen-") as folder:
+        out = Path(folder) / "gen"
+        out.mkdir()
+        runs = [
+            [f"--python_out={out}", f"--mypy_out={out}", *files],
+            [f"--grpc_python_out={out}", f"--mypy_grpc_out={out}", *services],
+        ]
+        for arguments in runs:
+            if protoc.main(["protoc", *includes, *arguments]) != 0:
+                raise RuntimeError(f"protoc refused {' '.join(arguments)}")
+        (out / "reprieve" / "py.typed").touch()
+        shutil.rmtree(root / "gen", ignore_errors=True)
+        out.rename(root / "gen")
+
+
+class ProtoBuildHook(BuildHookInterface[Any]):
+    """Run `generate` before hatchling collects the files of a wheel or an editable install."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Generate the stubs (hatchling's entry point; both arguments are its own)."""
+        del version, build_data
+        generate(Path(self.root))

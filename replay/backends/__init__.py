@@ -1,0 +1,1 @@
+"""The services behind a replay: child processes, or addresses."""

@@ -1,0 +1,1 @@
+"""The commands of `reprieve`, thin over the rest."""

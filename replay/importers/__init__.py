@@ -1,0 +1,1 @@
+"""Importers of other formats, one file each."""

@@ -1,0 +1,1 @@
+"""The native trace format: reader and writer."""

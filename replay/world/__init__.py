@@ -1,0 +1,1 @@
+"""The cluster around the services: clock, objects, controllers, pod and node lives."""

@@ -1,0 +1,1 @@
+"""Readers of KubeSchedulerConfiguration and KubeletConfiguration files."""

@@ -1,0 +1,1 @@
+"""The node-pressure eviction service."""

@@ -1,0 +1,1 @@
+"""The eviction manager's pure core."""

@@ -1,0 +1,100 @@
+"""Pressure conditions: when they hold, and how the node's status words them.
+
+A condition holds from the step in which a threshold is met, before any grace, until the
+transition period has passed since the last such step. With a period of 0 it never holds.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go (nodeConditionsLastObservedAt,
+nodeConditionsObservedSince) and pkg/kubelet/nodestatus/setters.go (the three pressure setters).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from services.eviction.core.signals import ConditionType
+from services.eviction.core.thresholds import Threshold
+from services.kube.pod import Condition
+
+
+def last_observed(
+    thresholds: Iterable[Threshold], before: Mapping[ConditionType, int], now_ns: int
+) -> dict[ConditionType, int]:
+    """Return when each condition was last observed, given the thresholds met at `now_ns`."""
+    observed = {each.signal.condition for each in thresholds}
+    return {
+        each: now_ns if each in observed else before[each]
+        for each in ConditionType
+        if each in observed or each in before
+    }
+
+
+def holding(
+    observed_ns: Mapping[ConditionType, int], *, period_ns: int, now_ns: int
+) -> tuple[ConditionType, ...]:
+    """Return the conditions observed less than `period_ns` ago, in their names' order.
+
+    Upstream's order is that of a Go map; a refused pod's message shows it.
+    """
+    return tuple(
+        sorted(
+            (each for each, at_ns in observed_ns.items() if now_ns - at_ns < period_ns),
+            key=lambda each: each.value,
+        )
+    )
+
+
+def node_conditions(under: Iterable[ConditionType]) -> tuple[Condition, ...]:
+    """Return the three conditions of a node's status, true for those that it is `under`."""
+    held = tuple(under)
+    return tuple(_UNDER[each] if each in held else _FREE[each] for each in ConditionType)
+
+
+def _condition(type_: ConditionType, status: str, reason: str, message: str) -> Condition:
+    return Condition(type=type_.value, status=status, reason=reason, message=message)
+
+
+_UNDER: Mapping[ConditionType, Condition] = MappingProxyType(
+    {
+        ConditionType.MEMORY_PRESSURE: _condition(
+            ConditionType.MEMORY_PRESSURE,
+            "True",
+            "KubeletHasInsufficientMemory",
+            "kubelet has insufficient memory available",
+        ),
+        ConditionType.DISK_PRESSURE: _condition(
+            ConditionType.DISK_PRESSURE,
+            "True",
+            "KubeletHasDiskPressure",
+            "kubelet has disk pressure",
+        ),
+        ConditionType.PID_PRESSURE: _condition(
+            ConditionType.PID_PRESSURE,
+            "True",
+            "KubeletHasInsufficientPID",
+            "kubelet has insufficient PID available",
+        ),
+    }
+)
+_FREE: Mapping[ConditionType, Condition] = MappingProxyType(
+    {
+        ConditionType.MEMORY_PRESSURE: _condition(
+            ConditionType.MEMORY_PRESSURE,
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        ConditionType.DISK_PRESSURE: _condition(
+            ConditionType.DISK_PRESSURE,
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        ConditionType.PID_PRESSURE: _condition(
+            ConditionType.PID_PRESSURE,
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
+    }
+)

@@ -1,0 +1,62 @@
+"""What an eviction manager is configured with, as a kubelet's configuration says it.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/types.go (Config) and pkg/kubelet/kubelet.go
+(NewMainKubelet, which parses the thresholds and refuses to start where that fails).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+DEFAULT_PRESSURE_TRANSITION_NS = 300 * 1_000_000_000
+
+Statements = Mapping[str, str]
+
+
+class Mode(Enum):
+    """The kubelet whose behaviour is followed."""
+
+    V1_32 = "v1.32"
+    V1_27 = "v1.27"
+
+
+class ConfigError(ValueError):
+    """A configuration that a kubelet refuses; the text is upstream's.
+
+    `field` names the setting, such as `hard[memory.available]`.
+    """
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(text)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionConfig:
+    """The settings of one node's eviction manager.
+
+    `hard`, `soft`, `soft_grace` and `min_reclaim` map a signal to a text as on the kubelet's
+    command line ("1Gi", "10%", "1m30s"). `enforce_node_allocatable` holds "pods" where the
+    cgroup of all pods is limited, which adds a threshold on allocatable memory.
+    `pressure_transition_ns` is how long a condition outlasts its last observation, and
+    `max_pod_grace_s` the most that a soft eviction grants. `dedicated_imagefs` says that images
+    lie on a file system of their own, `split_containerfs` that writable layers do not lie with
+    them. `local_storage_isolation` enforces limits on ephemeral storage;
+    `allow_overwrite_tgps` (a feature gate of v1.32) lets a soft eviction grant more than the
+    pod's own grace period.
+    """
+
+    mode: Mode = Mode.V1_32
+    hard: Statements = field(default_factory=dict)
+    soft: Statements = field(default_factory=dict)
+    soft_grace: Statements = field(default_factory=dict)
+    min_reclaim: Statements = field(default_factory=dict)
+    enforce_node_allocatable: tuple[str, ...] = ()
+    pressure_transition_ns: int = DEFAULT_PRESSURE_TRANSITION_NS
+    max_pod_grace_s: int = 0
+    dedicated_imagefs: bool = False
+    split_containerfs: bool = False
+    local_storage_isolation: bool = True
+    allow_overwrite_tgps: bool = False

@@ -1,0 +1,105 @@
+"""Limits on local storage: pods that use more than they may are evicted at once, all of them.
+
+A pod is judged by its emptyDirs' size limits, then by its own limit on ephemeral storage, then
+by each container's; the first that it exceeds is the cause. A critical pod is never evicted.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from services.eviction.core.decisions import Eviction
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.resources import limit
+from services.eviction.core.usage import PodUsage, used_bytes
+from services.kube.quantity import NANO
+
+_EPHEMERAL_STORAGE = "ephemeral-storage"
+
+Breach = tuple[str, str]
+
+
+def local_storage_evictions(
+    pods: Sequence[EvictionPod],
+    usage: Mapping[str, PodUsage],
+    *,
+    imagefs_is_dedicated: bool,
+    sidecars: bool,
+    grace_period_s: int,
+) -> tuple[Eviction, ...]:
+    """Return the evictions of all pods above a limit, in the order of `pods`; `usage` by UID."""
+    evictions = []
+    for pod in pods:
+        stats = usage.get(pod.uid)
+        if stats is None or pod.is_critical:
+            continue
+        breach = (
+            _empty_dir_breach(pod, stats)
+            or _pod_breach(pod, stats, sidecars=sidecars)
+            or _container_breach(pod, stats, logs_only=imagefs_is_dedicated)
+        )
+        if breach is not None:
+            cause, message = breach
+            evictions.append(
+                Eviction(
+                    uid=pod.uid,
+                    namespace=pod.namespace,
+                    name=pod.name,
+                    cause=cause,
+                    grace_period_s=grace_period_s,
+                    message=message,
+                    by_threshold=False,
+                )
+            )
+    return tuple(evictions)
+
+
+def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> Breach | None:
+    used = {each.name: each.usage.used_bytes for each in stats.volumes}
+    for volume in pod.volumes:
+        bytes_used, size = used.get(volume.name), volume.size_limit
+        if not volume.is_empty_dir or bytes_used is None or size is None:
+            continue
+        if 0 < size.nano < bytes_used * NANO:
+            name = _quoted(volume.name)
+            return (
+                "emptydirfs.limit",
+                f"Usage of EmptyDir volume {name} exceeds the limit {_quoted(str(size))}. ",
+            )
+    return None
+
+
+def _pod_breach(pod: EvictionPod, stats: PodUsage, *, sidecars: bool) -> Breach | None:
+    allowed = limit(pod, _EPHEMERAL_STORAGE, sidecars=sidecars)
+    if allowed is None or (stats.ephemeral_storage_bytes or 0) * NANO <= allowed.nano:
+        return None
+    return (
+        "ephemeralpodfs.limit",
+        f"Pod ephemeral local storage usage exceeds the total limit of containers {allowed}. ",
+    )
+
+
+def _container_breach(pod: EvictionPod, stats: PodUsage, *, logs_only: bool) -> Breach | None:
+    limits = {
+        each.name: each.limits[_EPHEMERAL_STORAGE]
+        for each in pod.containers
+        if _EPHEMERAL_STORAGE in each.limits and each.limits[_EPHEMERAL_STORAGE].nano
+    }
+    for container in stats.containers:
+        allowed = limits.get(container.name)
+        used = used_bytes(container.logs) + (0 if logs_only else used_bytes(container.rootfs))
+        if allowed is not None and used * NANO > allowed.nano:
+            return (
+                "ephemeralcontainerfs.limit",
+                (
+                    f"Container {container.name} exceeded its local ephemeral storage limit "
+                    f"{_quoted(str(allowed))}. "
+                ),
+            )
+    return None
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'

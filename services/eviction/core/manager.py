@@ -1,0 +1,274 @@
+"""The eviction manager of one node: synchronize, reclaim, evict, admit.
+
+A step is a pure function of the state, the node's statistics and its pods. It stops half-way
+where garbage is to be collected: `synchronize` then answers NeedReclaim, the node collects, and
+`resume` ends the step with what the node observes after. Ranking and message are settled before
+the collection, since upstream takes them from the first statistics too; only whether the pod
+must go depends on the second.
+
+What fails outside is an input where it matters: no statistics (None for a summary) and a failed
+look at the file systems. Failures of collections and kills change nothing and are not asked for.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, managerImpl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from services.eviction.core.admission import admit
+from services.eviction.core.conditions import node_conditions
+from services.eviction.core.config import EvictionConfig
+from services.eviction.core.decisions import Admission, Eviction, NodeEvent
+from services.eviction.core.layout import NO_COLLECTION
+from services.eviction.core.local_storage import local_storage_evictions
+from services.eviction.core.messages import eviction_message
+from services.eviction.core.observations import NodeSummary, Observation, observe
+from services.eviction.core.parsing import parse_thresholds
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.ranking import rank
+from services.eviction.core.results import (
+    CLEANUP_TIMEOUT_NS,
+    MONITORING_INTERVAL_NS,
+    NeedReclaim,
+    Outcome,
+    StepResult,
+)
+from services.eviction.core.rules import rules_of
+from services.eviction.core.signals import Signal
+from services.eviction.core.snapshot import ManagerPlain, Pending, state_from_plain, state_to_plain
+from services.eviction.core.state import State, actionable, observed
+from services.eviction.core.thresholds import Threshold, by_eviction_priority, met
+
+
+class StepOrderError(ValueError):
+    """A step begun while another waits for its collection, or resumed where none does."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    now_ns: int
+    pods: Sequence[EvictionPod]
+    summary: NodeSummary
+    observations: Mapping[Signal, Observation]
+
+
+class Manager:
+    """Node-pressure eviction on one node."""
+
+    __slots__ = ("_config", "_layout", "_pending", "_phases", "_rules", "_state", "_thresholds")
+
+    def __init__(self, config: EvictionConfig) -> None:
+        """Parse the configuration; raise ConfigError with upstream's text where it is refused."""
+        self._config = config
+        self._rules = rules_of(config.mode)
+        self._thresholds = parse_thresholds(config, self._rules.signals)
+        self._layout = self._rules.layout(config)
+        self._phases = self._rules.phases(self._thresholds, self._layout)
+        self._state = State()
+        self._pending: Pending | None = None
+
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Return the configured thresholds, as parsed."""
+        return self._thresholds
+
+    @property
+    def watched(self) -> tuple[Threshold, ...]:
+        """Return the thresholds that every step after the first watches."""
+        return self._phases.settled
+
+    @property
+    def state(self) -> State:
+        """Return what the manager remembers."""
+        return self._state
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether a step waits for its garbage collection."""
+        return self._pending is not None
+
+    def synchronize(
+        self,
+        *,
+        now_ns: int,
+        summary: NodeSummary | None,
+        pods: Sequence[EvictionPod],
+        disk_info_error: str = "",
+    ) -> StepResult | NeedReclaim:
+        """Take a step at `now_ns` over the active `pods`, in the order the node lists them.
+
+        `summary` None says that the statistics could not be had; `disk_info_error` that the file
+        systems could not be looked at, which matters until they have been. Raises
+        StepOrderError while a collection is under way.
+        """
+        if self._pending is not None:
+            raise StepOrderError("the last step waits for its garbage collection")
+        before = self._state
+        if not self._thresholds and not self._config.local_storage_isolation:
+            return self._result(now_ns, before, Outcome())
+        if not before.file_systems_detected and disk_info_error:
+            text = f"eviction manager: failed to get HasDedicatedImageFs: {disk_info_error}"
+            return replace(self._result(now_ns, before, Outcome()), error=text)
+        if summary is None:
+            self._state = replace(before, file_systems_detected=True)
+            return self._result(now_ns, before, Outcome())
+        step = _Step(now_ns, pods, summary, observe(summary))
+        self._state = self._observed(before, step)
+        outcome, reclaim = self._decide(before, step)
+        if reclaim is None:
+            return self._result(now_ns, before, outcome)
+        changed = self._is_changed(before, outcome)
+        self._pending = Pending(now_ns=now_ns, outcome=outcome, changed=changed)
+        return reclaim
+
+    def resume(self, summary: NodeSummary | None) -> StepResult:
+        """End the step that waits, with the statistics after the collection.
+
+        The eviction is spared only where no threshold at all, with its minimum reclaim and
+        whatever its grace, is met any more. Without statistics (None) it goes on. Raises
+        StepOrderError where no step waits. Source: reclaimNodeLevelResources.
+        """
+        if self._pending is None:
+            raise StepOrderError("no step waits for a garbage collection")
+        pending, self._pending = self._pending, None
+        outcome = pending.outcome
+        if summary is not None and not met(
+            self._phases.settled, observe(summary), with_min_reclaim=True
+        ):
+            outcome = replace(outcome, evictions=(), ranking=())
+        return self._answer(pending.now_ns, outcome, changed=pending.changed)
+
+    def skip(self, observations: Mapping[Signal, Observation]) -> None:
+        """Note the `observations` of a step that was left out since it would change nothing.
+
+        That holds where the state is at rest, none of `watched` is met and no pod exceeds a limit
+        on local storage. The times decide whether the next step's observations are new.
+        """
+        times = {signal: each.time_ns for signal, each in observations.items()}
+        self._state = replace(self._state, observation_times_ns=times)
+
+    def admit(self, pod: EvictionPod) -> Admission:
+        """Decide whether the kubelet takes `pod` under the present conditions."""
+        return admit(pod, self._state.conditions)
+
+    def snapshot(self) -> ManagerPlain:
+        """Return the state, a waiting step included, as plain values for a checkpoint."""
+        return state_to_plain(self._state, self._pending)
+
+    def restore(self, plain: ManagerPlain) -> None:
+        """Take over a state from `snapshot`.
+
+        A threshold that is configured no more is forgotten, so that a run can be forked with
+        other thresholds.
+        """
+        self._state, self._pending = state_from_plain(plain, self._phases.settled)
+
+    def dump(self) -> dict[str, object]:
+        """Return the whole state with the thresholds that are watched, for reading."""
+        return {
+            "mode": self._config.mode.value,
+            "thresholds": [str(each) for each in self._thresholds],
+            "watched": [str(each) for each in self._watched_in(self._state)],
+            **self.snapshot(),
+        }
+
+    def _watched_in(self, state: State) -> tuple[Threshold, ...]:
+        phases = self._phases
+        return phases.settled if state.file_systems_detected else phases.first_step
+
+    def _observed(self, before: State, step: _Step) -> State:
+        return observed(
+            before,
+            self._watched_in(before),
+            step.observations,
+            now_ns=step.now_ns,
+            pressure_transition_ns=self._config.pressure_transition_ns,
+        )
+
+    def _decide(self, before: State, step: _Step) -> tuple[Outcome, NeedReclaim | None]:
+        if self._config.local_storage_isolation:
+            evictions = self._local_storage_evictions(step)
+            if evictions:
+                return Outcome(evictions=evictions), None
+        thresholds = by_eviction_priority(actionable(self._state, before, step.observations))
+        if not thresholds:
+            return Outcome(), None
+        return self._reclaim(thresholds[0], step)
+
+    def _local_storage_evictions(self, step: _Step) -> tuple[Eviction, ...]:
+        return local_storage_evictions(
+            step.pods,
+            step.summary.pods,
+            imagefs_is_dedicated=self._layout.imagefs_is_dedicated,
+            sidecars=self._rules.sidecars,
+            grace_period_s=self._rules.immediate_grace_s,
+        )
+
+    def _reclaim(self, threshold: Threshold, step: _Step) -> tuple[Outcome, NeedReclaim | None]:
+        signal = threshold.signal
+        rule = self._layout.disk_rule(signal)
+        collect = NO_COLLECTION if rule is None else rule.collect
+        ranked = rank(step.pods, step.summary.pods, signal, self._layout)
+        victim = next((pod for pod, _ in ranked if not pod.is_critical), None)
+        event = NodeEvent(
+            type="Warning",
+            reason="EvictionThresholdMet",
+            message=f"Attempting to reclaim {signal.resource.value}",
+        )
+        outcome = Outcome(
+            evictions=() if victim is None else (self._eviction(victim, threshold, step),),
+            ranking=tuple(place for _, place in ranked),
+            events=(event,),
+            collected=collect,
+        )
+        if not collect:
+            return outcome, None
+        return outcome, NeedReclaim(
+            signal=signal, containers=collect.containers, images=collect.images
+        )
+
+    def _eviction(self, pod: EvictionPod, threshold: Threshold, step: _Step) -> Eviction:
+        message, annotations = eviction_message(
+            pod,
+            step.summary.pods.get(pod.uid),
+            threshold,
+            step.observations[threshold.signal],
+            name_init_containers=self._rules.init_containers_in_messages,
+        )
+        soft_grace_s = self._rules.soft_grace_s(self._config, pod)
+        return Eviction(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            cause=threshold.signal.value,
+            grace_period_s=self._rules.immediate_grace_s if threshold.is_hard else soft_grace_s,
+            message=message,
+            annotations=annotations,
+            by_threshold=True,
+        )
+
+    def _is_changed(self, before: State, outcome: Outcome) -> bool:
+        return not (outcome.is_empty and self._state.is_like(before))
+
+    def _result(self, now_ns: int, before: State, outcome: Outcome) -> StepResult:
+        return self._answer(now_ns, outcome, changed=self._is_changed(before, outcome))
+
+    def _answer(self, now_ns: int, outcome: Outcome, *, changed: bool) -> StepResult:
+        state = self._state
+        wait_ns = CLEANUP_TIMEOUT_NS if outcome.evictions else MONITORING_INTERVAL_NS
+        return StepResult(
+            now_ns=now_ns,
+            under=state.conditions,
+            conditions=node_conditions(state.conditions),
+            condition_last_observed_ns=state.condition_last_observed_ns,
+            first_observed_ns=state.first_observed_ns,
+            thresholds_met=state.thresholds_met,
+            evictions=outcome.evictions,
+            ranking=outcome.ranking,
+            events=outcome.events,
+            collected=outcome.collected,
+            next_step_ns=now_ns + wait_ns,
+            changed=changed,
+        )

@@ -1,0 +1,147 @@
+"""Observations: what a node's statistics say of each signal.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, makeSignalObservations, and
+memory_threshold_notifier's companion for memory, makeMemoryAvailableSignalObservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.eviction.core.signals import Signal
+from services.eviction.core.usage import PodUsage
+from services.kube.quantity import Format, Quantity
+
+_INODE_OR_PID_SIGNALS = frozenset(
+    {
+        Signal.NODEFS_INODES_FREE,
+        Signal.IMAGEFS_INODES_FREE,
+        Signal.CONTAINERFS_INODES_FREE,
+        Signal.PID_AVAILABLE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """How much of a signal is `available` of `capacity` (bytes, inodes or pids).
+
+    `time_ns` is when it was measured, None where unknown; an unknown time is always fresh.
+    """
+
+    available: int
+    capacity: int
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStats:
+    """A memory cgroup in bytes; None where a figure is not reported."""
+
+    available_bytes: int | None = None
+    working_set_bytes: int | None = None
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FsStats:
+    """A file system in bytes and inodes; None where a figure is not reported."""
+
+    available_bytes: int | None = None
+    capacity_bytes: int | None = None
+    inodes_free: int | None = None
+    inodes: int | None = None
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RlimitStats:
+    """The machine's process ids; None where a figure is not reported."""
+
+    max_pid: int | None = None
+    running_processes: int | None = None
+    time_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSummary:
+    """A node's statistics at one moment; None for what is not reported.
+
+    `allocatable_memory` is the memory of the cgroup that holds all pods. `pods` gives the usage
+    by pod UID; a pod that is missing has no statistics yet.
+    """
+
+    memory: MemoryStats | None = None
+    allocatable_memory: MemoryStats | None = None
+    nodefs: FsStats | None = None
+    imagefs: FsStats | None = None
+    containerfs: FsStats | None = None
+    rlimit: RlimitStats | None = None
+    pods: Mapping[str, PodUsage] = field(default_factory=dict)
+
+
+def observe(summary: NodeSummary) -> dict[Signal, Observation]:
+    """Return an observation for each signal that the summary fully reports."""
+    found = {
+        Signal.MEMORY_AVAILABLE: _memory(summary.memory),
+        Signal.ALLOCATABLE_MEMORY_AVAILABLE: _memory(summary.allocatable_memory),
+        Signal.NODEFS_AVAILABLE: _bytes(summary.nodefs),
+        Signal.NODEFS_INODES_FREE: _inodes(summary.nodefs),
+        Signal.IMAGEFS_AVAILABLE: _bytes(summary.imagefs),
+        Signal.IMAGEFS_INODES_FREE: _inodes(summary.imagefs),
+        Signal.CONTAINERFS_AVAILABLE: _bytes(summary.containerfs),
+        Signal.CONTAINERFS_INODES_FREE: _inodes(summary.containerfs),
+        Signal.PID_AVAILABLE: _pids(summary.rlimit),
+    }
+    return {signal: observed for signal, observed in found.items() if observed is not None}
+
+
+def available_quantity(signal: Signal, observed: Observation) -> Quantity:
+    """Return what is available, in the format that messages print it in."""
+    counted = signal in _INODE_OR_PID_SIGNALS
+    return Quantity.from_value(
+        observed.available, Format.DECIMAL_SI if counted else Format.BINARY_SI
+    )
+
+
+def is_fresh(observed: Observation, last_time_ns: int | None) -> bool:
+    """Tell whether an observation is newer than the last one of its signal.
+
+    An unknown time on either side counts as newer. Source: helpers.go, thresholdsUpdatedStats.
+    """
+    return observed.time_ns is None or last_time_ns is None or observed.time_ns > last_time_ns
+
+
+def _memory(stats: MemoryStats | None) -> Observation | None:
+    if stats is None or stats.available_bytes is None or stats.working_set_bytes is None:
+        return None
+    return Observation(
+        available=stats.available_bytes,
+        capacity=stats.available_bytes + stats.working_set_bytes,
+        time_ns=stats.time_ns,
+    )
+
+
+def _bytes(stats: FsStats | None) -> Observation | None:
+    if stats is None or stats.available_bytes is None or stats.capacity_bytes is None:
+        return None
+    return Observation(
+        available=stats.available_bytes, capacity=stats.capacity_bytes, time_ns=stats.time_ns
+    )
+
+
+def _inodes(stats: FsStats | None) -> Observation | None:
+    if stats is None or stats.inodes_free is None or stats.inodes is None:
+        return None
+    return Observation(available=stats.inodes_free, capacity=stats.inodes, time_ns=stats.time_ns)
+
+
+def _pids(stats: RlimitStats | None) -> Observation | None:
+    if stats is None or stats.max_pid is None or stats.running_processes is None:
+        return None
+    return Observation(
+        available=stats.max_pid - stats.running_processes,
+        capacity=stats.max_pid,
+        time_ns=stats.time_ns,
+    )

@@ -1,0 +1,123 @@
+"""Ranking: which pod goes first.
+
+Every order is total, with ties in the order in which the node lists its pods:
+
+- memory and disk: pods without statistics; pods that use more than they asked for; lower
+  priority; more use above the request;
+- pids: lower priority; pods without statistics; more processes.
+
+Inodes are ranked by what they exceed the ephemeral-storage request by, in bytes: an upstream
+bug that is kept, since it decides who is evicted.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, rankMemoryPressure, rankPIDPressure,
+rankDiskPressureFunc and the comparisons they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from services.eviction.core.layout import Layout
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.resources import request
+from services.eviction.core.signals import Signal, StarvedResource
+from services.eviction.core.usage import FsMeasure, PodUsage, disk_bytes, disk_inodes
+from services.kube.quantity import NANO
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPod:
+    """A pod's place in the ranking and what put it there.
+
+    `usage` is None where the pod has no statistics; it and `request` count bytes, inodes or
+    pids of the starved resource. `above_request` is the last criterion: the use minus the
+    request, rounded down.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    usage: int | None
+    request: int
+    exceeds_request: bool
+    above_request: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    usage: int | None
+    request_nano: int
+    subtracted_nano: int
+
+    @property
+    def missing(self) -> bool:
+        return self.usage is None
+
+    @property
+    def exceeds(self) -> bool:
+        return self.usage is not None and self.usage * NANO > self.request_nano
+
+    @property
+    def above_nano(self) -> int:
+        return 0 if self.usage is None else self.usage * NANO - self.subtracted_nano
+
+
+def rank(
+    pods: Sequence[EvictionPod], usage: Mapping[str, PodUsage], signal: Signal, layout: Layout
+) -> tuple[tuple[EvictionPod, RankedPod], ...]:
+    """Return the pods in the order in which they would be evicted; `usage` is by UID."""
+    rule = layout.disk_rule(signal)
+    measure = FsMeasure.NOTHING if rule is None else rule.measure
+    resource = signal.resource
+    measured = [(pod, _measure(pod, usage.get(pod.uid), resource, measure)) for pod in pods]
+    key = _by_pids if resource is StarvedResource.PIDS else _by_excess
+    measured.sort(key=lambda each: key(*each))
+    return tuple((pod, _explained(pod, each)) for pod, each in measured)
+
+
+def _by_excess(pod: EvictionPod, measured: _Measured) -> tuple[bool, bool, int, int]:
+    return (not measured.missing, not measured.exceeds, pod.priority, -measured.above_nano)
+
+
+def _by_pids(pod: EvictionPod, measured: _Measured) -> tuple[int, bool, int]:
+    return (pod.priority, not measured.missing, -measured.above_nano)
+
+
+def _measure(
+    pod: EvictionPod, usage: PodUsage | None, resource: StarvedResource, measure: FsMeasure
+) -> _Measured:
+    if resource is StarvedResource.PIDS:
+        # Pids have no request that the ranking would look at.
+        processes = None if usage is None else usage.processes or 0
+        return _Measured(usage=processes, request_nano=0, subtracted_nano=0)
+    own = request(pod, resource.value).nano
+    subtracted = own
+    if resource is StarvedResource.INODES:
+        subtracted = request(pod, StarvedResource.EPHEMERAL_STORAGE.value).nano
+    used = None if usage is None else _used(pod, usage, resource, measure)
+    return _Measured(usage=used, request_nano=own, subtracted_nano=subtracted)
+
+
+def _used(pod: EvictionPod, usage: PodUsage, resource: StarvedResource, measure: FsMeasure) -> int:
+    match resource:
+        case StarvedResource.MEMORY:
+            return usage.memory_working_set_bytes or 0
+        case StarvedResource.INODES:
+            return disk_inodes(pod, usage, measure)
+        case _:
+            return disk_bytes(pod, usage, measure)
+
+
+def _explained(pod: EvictionPod, measured: _Measured) -> RankedPod:
+    return RankedPod(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        priority=pod.priority,
+        usage=measured.usage,
+        request=-(-measured.request_nano // NANO),
+        exceeds_request=measured.exceeds,
+        above_request=measured.above_nano // NANO,
+    )

@@ -1,0 +1,84 @@
+"""Eviction signals: what a kubelet watches, and what each one stands for.
+
+A signal names something that runs short on a node. It belongs to one starved resource (what
+pods are ranked by and what messages name) and to one node condition (what the node reports).
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go and helpers.go, init.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+
+class Signal(Enum):
+    """Something that may run short, by the name that the kubelet's command line uses."""
+
+    MEMORY_AVAILABLE = "memory.available"
+    ALLOCATABLE_MEMORY_AVAILABLE = "allocatableMemory.available"
+    NODEFS_AVAILABLE = "nodefs.available"
+    NODEFS_INODES_FREE = "nodefs.inodesFree"
+    IMAGEFS_AVAILABLE = "imagefs.available"
+    IMAGEFS_INODES_FREE = "imagefs.inodesFree"
+    CONTAINERFS_AVAILABLE = "containerfs.available"
+    CONTAINERFS_INODES_FREE = "containerfs.inodesFree"
+    PID_AVAILABLE = "pid.available"
+
+    @property
+    def resource(self) -> StarvedResource:
+        """Return the resource that is starved where the signal's threshold is met."""
+        return _RESOURCE[self]
+
+    @property
+    def condition(self) -> ConditionType:
+        """Return the node condition that the signal raises."""
+        return _CONDITION[self.resource]
+
+    @property
+    def is_memory(self) -> bool:
+        """Tell whether the signal watches memory, which is reclaimed before all else."""
+        return self.resource is StarvedResource.MEMORY
+
+
+class StarvedResource(Enum):
+    """What pods are ranked by, by the name that messages and events use."""
+
+    MEMORY = "memory"
+    EPHEMERAL_STORAGE = "ephemeral-storage"
+    INODES = "inodes"
+    PIDS = "pids"
+
+
+class ConditionType(Enum):
+    """A pressure condition of a node, in the order of the kubelet's status."""
+
+    MEMORY_PRESSURE = "MemoryPressure"
+    DISK_PRESSURE = "DiskPressure"
+    PID_PRESSURE = "PIDPressure"
+
+
+CONTAINERFS_SIGNALS = frozenset({Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE})
+
+_RESOURCE: Mapping[Signal, StarvedResource] = MappingProxyType(
+    {
+        Signal.MEMORY_AVAILABLE: StarvedResource.MEMORY,
+        Signal.ALLOCATABLE_MEMORY_AVAILABLE: StarvedResource.MEMORY,
+        Signal.NODEFS_AVAILABLE: StarvedResource.EPHEMERAL_STORAGE,
+        Signal.NODEFS_INODES_FREE: StarvedResource.INODES,
+        Signal.IMAGEFS_AVAILABLE: StarvedResource.EPHEMERAL_STORAGE,
+        Signal.IMAGEFS_INODES_FREE: StarvedResource.INODES,
+        Signal.CONTAINERFS_AVAILABLE: StarvedResource.EPHEMERAL_STORAGE,
+        Signal.CONTAINERFS_INODES_FREE: StarvedResource.INODES,
+        Signal.PID_AVAILABLE: StarvedResource.PIDS,
+    }
+)
+_CONDITION: Mapping[StarvedResource, ConditionType] = MappingProxyType(
+    {
+        StarvedResource.MEMORY: ConditionType.MEMORY_PRESSURE,
+        StarvedResource.EPHEMERAL_STORAGE: ConditionType.DISK_PRESSURE,
+        StarvedResource.INODES: ConditionType.DISK_PRESSURE,
+        StarvedResource.PIDS: ConditionType.PID_PRESSURE,
+    }
+)

@@ -1,0 +1,112 @@
+"""Thresholds: a signal, how little of it is too little, and for how long.
+
+Two rules hold throughout. A threshold is met where strictly less is available than its value.
+A percentage is a 32-bit float of the observed capacity, as upstream computes it: 10 % of
+100Gi is 10737418400 bytes.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go (Threshold, ThresholdValue,
+GetThresholdQuantity) and helpers.go (thresholdsMet, byEvictionPriority).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from services.eviction.core.duration import format_duration
+from services.eviction.core.observations import Observation
+from services.eviction.core.signals import Signal
+from services.kube.quantity import NANO, Format, Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdValue:
+    """An amount (bytes, inodes, pids), or a share of the capacity where `quantity` is None.
+
+    `percentage` is a share (0.1 for "10%") that a 32-bit float holds exactly.
+    """
+
+    quantity: Quantity | None = None
+    percentage: float = 0.0
+
+    def amount(self, capacity: int) -> Quantity:
+        """Return the value where `capacity` is the whole; a share prints with binary suffixes."""
+        if self.quantity is not None:
+            return self.quantity
+        return Quantity.from_value(int(float(capacity) * self.percentage), Format.BINARY_SI)
+
+    def __str__(self) -> str:
+        """Print "1Gi", or "12.5%": the shortest number that reads back as the same share."""
+        if self.quantity is not None:
+            return str(self.quantity)
+        candidates = (float(f"{self.percentage * 100:.{digits}g}") for digits in range(1, 10))
+        shortest = next(each for each in candidates if percent_share(each) == self.percentage)
+        return f"{shortest:.9g}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threshold:
+    """What eviction watches for; `grace_ns` 0 makes it hard.
+
+    `min_reclaim` is how much more than the value must be free again, once the grace has
+    elapsed, before the threshold counts as resolved.
+    """
+
+    signal: Signal
+    value: ThresholdValue
+    grace_ns: int = 0
+    min_reclaim: ThresholdValue | None = None
+
+    @property
+    def is_hard(self) -> bool:
+        """Tell whether the threshold acts at once; a soft grace of "0s" is hard, too."""
+        return self.grace_ns == 0
+
+    def is_met(self, observed: Observation, *, with_min_reclaim: bool) -> bool:
+        """Tell whether strictly less is available than the value (plus the minimum reclaim)."""
+        needed_nano = self.value.amount(observed.capacity).nano
+        if with_min_reclaim and self.min_reclaim is not None:
+            needed_nano += self.min_reclaim.amount(observed.capacity).nano
+        return observed.available * NANO < needed_nano
+
+    def __str__(self) -> str:
+        """Print all parts: "memory.available<1Gi grace=1m30s min_reclaim=5%"."""
+        reclaim = "" if self.min_reclaim is None else str(self.min_reclaim)
+        grace = format_duration(self.grace_ns)
+        return f"{self.signal.value}<{self.value} grace={grace} min_reclaim={reclaim}"
+
+
+def percent_share(percent: float) -> float:
+    """Return `percent`/100 in 32-bit arithmetic, as upstream's parsePercentage computes it.
+
+    Raises OverflowError where a 32-bit float cannot hold it.
+    """
+    return _float32(_float32(percent) / 100)
+
+
+def met(
+    thresholds: Iterable[Threshold],
+    observations: Mapping[Signal, Observation],
+    *,
+    with_min_reclaim: bool,
+) -> tuple[Threshold, ...]:
+    """Return the thresholds that are met, whatever their grace; unobserved signals are not."""
+    return tuple(
+        each
+        for each in thresholds
+        if each.signal in observations
+        and each.is_met(observations[each.signal], with_min_reclaim=with_min_reclaim)
+    )
+
+
+def by_eviction_priority(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
+    """Order thresholds for reclaim: memory signals first, otherwise as they come.
+
+    Upstream's order within the two groups is that of a Go map; ours is the configured one.
+    """
+    return tuple(sorted(thresholds, key=lambda each: not each.signal.is_memory))
+
+
+def _float32(number: float) -> float:
+    return float(struct.unpack("<f", struct.pack("<f", number))[0])

@@ -1,0 +1,1 @@
+"""Kubernetes objects as frozen values, and the pure rules over them."""

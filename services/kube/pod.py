@@ -1,0 +1,179 @@
+"""Pods: what the scheduler, the preemptor and the world read of them.
+
+A PodSpec holds what a controller's template fixes and is interned by the codec, so that pods
+made from one template share one object (`is` decides quickly whether two pods have one shape).
+What changes with the single pod (the node, the nomination, the times) stands in Pod.
+
+Requests follow Kubernetes' units: "cpu" in thousandths of a core, everything else in whole
+units (bytes, pods, devices).
+
+Source: kubernetes v1.34 api/core/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from services.kube.selector import NodeSelector, NodeSelectorTerm
+from services.kube.taints import Toleration
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+NO_RESOURCES: Mapping[str, int] = MappingProxyType({})
+DEFAULT_SCHEDULER = "default-scheduler"
+
+
+class PodPhase(Enum):
+    """Where a pod stands in its life."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class PreemptionPolicy(Enum):
+    """Whether a pod may preempt others."""
+
+    PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
+    NEVER = "Never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerPort:
+    """A port; `host_port` 0 asks for none on the host."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = ""
+    protocol: str = "TCP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container; `requests` and `limits` by resource name, in Kubernetes' units.
+
+    A name that is absent from `requests` was not asked for, which differs from 0.
+    `restart_policy` "Always" on an init container makes it a sidecar.
+    """
+
+    name: str
+    image: str = ""
+    requests: Mapping[str, int] = field(default_factory=lambda: NO_RESOURCES)
+    limits: Mapping[str, int] = field(default_factory=lambda: NO_RESOURCES)
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreferredSchedulingTerm:
+    """A node preference of `weight` 1 to 100."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAffinity:
+    """Node affinity; `required` None asks for nothing."""
+
+    required: NodeSelector | None = None
+    preferred: tuple[PreferredSchedulingTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PodSpec:
+    """What a pod asks for; compared by identity, since the codec interns it.
+
+    `resources` are pod-level requests, None where the pod has none.
+    `node_selector` is a mapping of labels that a node must have.
+    `termination_grace_period_s` is None where the pod says nothing (30 s then).
+    """
+
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Mapping[str, int] = field(default_factory=lambda: NO_RESOURCES)
+    resources: Mapping[str, int] | None = None
+    node_selector: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    node_affinity: NodeAffinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: PreemptionPolicy = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    scheduler_name: str = DEFAULT_SCHEDULER
+    scheduling_gates: tuple[str, ...] = ()
+    termination_grace_period_s: int | None = None
+    host_network: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition of a pod or a node; `status` is "True", "False" or "Unknown"."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerReference:
+    """Who made an object; `controller` marks the one that manages it."""
+
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod as the API server holds it; times in ns since the Unix epoch.
+
+    `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
+    `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    spec: PodSpec
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    owners: tuple[OwnerReference, ...] = ()
+    node_name: str = ""
+    nominated_node_name: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    conditions: tuple[Condition, ...] = field(default=())
+    creation_ns: int = 0
+    start_time_ns: int | None = None
+    deletion_ns: int | None = None
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return namespace/name, as upstream's queues and messages name a pod."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def priority(self) -> int:
+        """Return spec.priority (0 where it was absent)."""
+        return self.spec.priority
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether the pod has finished and frees its node."""
+        return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether deletion was asked for."""
+        return self.deletion_ns is not None
+
+    def condition(self, type_: str) -> Condition | None:
+        """Return the condition of that type, or None."""
+        return next((each for each in self.conditions if each.type == type_), None)

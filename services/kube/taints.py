@@ -1,0 +1,63 @@
+"""Taints and tolerations.
+
+Source: kubernetes v1.34 api/core/v1/toleration.go, ToleratesTaint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class TaintEffect(Enum):
+    """What a taint does to pods that do not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's mark; `time_added_ns` is when the node got it, where known."""
+
+    key: str
+    effect: TaintEffect
+    value: str = ""
+    time_added_ns: int | None = None
+
+    def __str__(self) -> str:
+        """Print it as upstream's messages do: {key: value}."""
+        return f"{{{self.key}: {self.value}}}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """What a pod puts up with.
+
+    An empty `key` with operator "Exists" means every taint; an empty operator means "Equal";
+    `effect` None means every effect. `seconds` bounds how long a NoExecute taint is tolerated
+    (None: for ever).
+    """
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: TaintEffect | None = None
+    seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Tell whether the toleration covers `taint`; with Equal, an empty key covers any key."""
+        if self.effect is not None and self.effect is not taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator in {"", "Equal"}:
+            return self.value == taint.value
+        return self.operator == "Exists"
+
+
+def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Tell whether one of `tolerations` covers `taint`."""
+    return any(toleration.tolerates(taint) for toleration in tolerations)

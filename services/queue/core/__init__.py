@@ -1,0 +1,1 @@
+"""The scheduling queue's pure core."""

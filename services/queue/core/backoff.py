@@ -1,0 +1,153 @@
+"""How long a failed pod waits before it may be active again.
+
+Two rules, chosen once by the mode. v1.20 counts a stay's own attempts from its last
+failure. v1.16 keeps a map by pod name which outlives a stay: it is not bumped while a
+backoff runs, nor exactly at its expiry, and forgets a name once the maximum has passed
+since its last update.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.queue.core.entry import Entry
+from services.queue.core.pod import PodKey
+
+# Beyond this many doublings every positive duration has passed any int64 limit.
+_DOUBLINGS_MAX = 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackoffLimits:
+    """The first wait and the longest, in ns. The first may be above the longest."""
+
+    initial_ns: int = 1_000_000_000
+    max_ns: int = 10_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameBackoff:
+    """A pod name's backoff in v1.16: failures counted, and when the last one was."""
+
+    key: PodKey
+    attempts: int
+    updated_ns: int
+
+
+class BackoffPolicy(Protocol):
+    """The rule that a mode backs off by."""
+
+    def expiry_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of `entry` ends."""
+        ...
+
+    def record_failure(self, key: PodKey, now_ns: int, /) -> None:
+        """Note that a cycle of the pod has failed."""
+        ...
+
+    def forget(self, key: PodKey, /) -> None:
+        """Start over for the pod: it has changed, or is deleted."""
+        ...
+
+    def state(self) -> tuple[NameBackoff, ...]:
+        """Return what is kept by name, oldest update first."""
+        ...
+
+    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
+        """Take over what `state` returned."""
+        ...
+
+
+def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
+    """Return the wait after `attempts` attempts, in ns.
+
+    Doubles from the initial wait with each attempt after the first, and saturates; the
+    maximum is tested only after a doubling, so a larger initial wait holds once.
+    Source: kubernetes v1.20 internal/queue/scheduling_queue.go, calculateBackoffDuration.
+    """
+    if attempts <= 1:
+        return limits.initial_ns
+    doubled = limits.initial_ns << min(attempts - 1, _DOUBLINGS_MAX)
+    return min(doubled, limits.max_ns)
+
+
+class AttemptBackoff:
+    """v1.20: the wait follows from the entry's own attempts and timestamp.
+
+    Source: kubernetes v1.20 internal/queue/scheduling_queue.go, getBackoffTime.
+    """
+
+    __slots__ = ("_limits",)
+
+    def __init__(self, limits: BackoffLimits) -> None:
+        self._limits = limits
+
+    def expiry_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of `entry` ends."""
+        return entry.timestamp_ns + backoff_ns(entry.attempts, self._limits)
+
+    def record_failure(self, key: PodKey, now_ns: int, /) -> None:
+        """Do nothing: the entry carries its attempts."""
+
+    def forget(self, key: PodKey, /) -> None:
+        """Do nothing: the entry carries its attempts."""
+
+    def state(self) -> tuple[NameBackoff, ...]:
+        """Return nothing: nothing is kept by name."""
+        return ()
+
+    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
+        """Do nothing: nothing is kept by name."""
+
+
+class PodBackoffMap:
+    """v1.16: attempts and last update by pod name, in the order of the updates.
+
+    Source: kubernetes v1.16 internal/queue/pod_backoff.go; scheduling_queue.go, backoffPod.
+    """
+
+    __slots__ = ("_by_name", "_limits")
+
+    def __init__(self, limits: BackoffLimits) -> None:
+        self._limits = limits
+        self._by_name: OrderedDict[PodKey, NameBackoff] = OrderedDict()
+
+    def expiry_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of the entry's name ends; 0 for an unknown name."""
+        backoff = self._by_name.get(entry.key)
+        return 0 if backoff is None else self._expiry_ns(backoff)
+
+    def record_failure(self, key: PodKey, now_ns: int, /) -> None:
+        """Count a failure of `key`, unless its backoff runs or ends right now."""
+        self._drop_outdated(now_ns)
+        known = self._by_name.get(key)
+        if known is not None and self._expiry_ns(known) >= now_ns:
+            return
+        attempts = 1 if known is None else known.attempts + 1
+        self._by_name[key] = NameBackoff(key=key, attempts=attempts, updated_ns=now_ns)
+        self._by_name.move_to_end(key)
+
+    def forget(self, key: PodKey, /) -> None:
+        """Drop what is known of `key`."""
+        self._by_name.pop(key, None)
+
+    def state(self) -> tuple[NameBackoff, ...]:
+        """Return the names' backoffs, oldest update first."""
+        return tuple(self._by_name.values())
+
+    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
+        """Take over the names' backoffs."""
+        self._by_name = OrderedDict((backoff.key, backoff) for backoff in backoffs)
+
+    def _expiry_ns(self, backoff: NameBackoff) -> int:
+        return backoff.updated_ns + backoff_ns(backoff.attempts, self._limits)
+
+    def _drop_outdated(self, now_ns: int) -> None:
+        while self._by_name:
+            oldest = next(iter(self._by_name.values()))
+            if oldest.updated_ns + self._limits.max_ns >= now_ns:
+                return
+            del self._by_name[oldest.key]

@@ -1,0 +1,90 @@
+"""The record of nominations: pending pods that wait for room on a node.
+
+It goes by UID and may differ from a pod's status: a preemption nominates here before the
+status says so. A pop keeps the nomination. Pods of a node stand in the order in which
+they were nominated; nominating again moves a pod to the end.
+
+Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from services.queue.core.pod import PodRef, QueuedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeNominations:
+    """The pods nominated to one node, in order."""
+
+    node_name: str
+    pods: tuple[PodRef, ...]
+
+
+class Nominator:
+    """Nominated pods by node, and each pod's node by UID."""
+
+    __slots__ = ("_by_node", "_node_by_uid")
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, PodRef]] = {}
+        self._node_by_uid: dict[str, str] = {}
+
+    def nominate(self, pod: PodRef, node_name: str) -> None:
+        """Nominate `pod` to `node_name`, at the end of that node's pods."""
+        assert node_name
+        self.remove(pod.uid)
+        self._node_by_uid[pod.uid] = node_name
+        self._by_node.setdefault(node_name, {})[pod.uid] = pod
+
+    def remove(self, uid: str) -> None:
+        """Drop the nomination of the pod, if it has one."""
+        node_name = self._node_by_uid.pop(uid, None)
+        if node_name is None:
+            return
+        pods = self._by_node[node_name]
+        del pods[uid]
+        if not pods:
+            del self._by_node[node_name]
+
+    def follow_status(self, pod: QueuedPod) -> None:
+        """Nominate as the pod's status says; drop the nomination if it says none."""
+        if pod.nominated_node_name:
+            self.nominate(pod.ref, pod.nominated_node_name)
+        else:
+            self.remove(pod.uid)
+
+    def follow_update(self, old: QueuedPod, new: QueuedPod) -> None:
+        """Follow the status, but keep what is known here where neither version names a node.
+
+        Such an update may have been sent before the status of a preemption was written.
+        """
+        kept = self.node_of(old.uid)
+        self.remove(old.uid)
+        if kept and not old.nominated_node_name and not new.nominated_node_name:
+            self.nominate(new.ref, kept)
+        else:
+            self.follow_status(new)
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that the pod is nominated to, "" for none."""
+        return self._node_by_uid.get(uid, "")
+
+    def for_node(self, node_name: str) -> tuple[PodRef, ...]:
+        """Return the pods nominated to `node_name`, in order."""
+        return tuple(self._by_node.get(node_name, {}).values())
+
+    def restore(self, nominations: Iterable[NodeNominations]) -> None:
+        """Take over what `nominations` returned."""
+        for node in nominations:
+            for pod in node.pods:
+                self.nominate(pod, node.node_name)
+
+    def nominations(self) -> tuple[NodeNominations, ...]:
+        """Return every node's nominations."""
+        return tuple(
+            NodeNominations(node_name=node_name, pods=tuple(pods.values()))
+            for node_name, pods in self._by_node.items()
+        )

@@ -1,0 +1,1 @@
+"""The edge that all services share: codec, errors, server life cycle."""

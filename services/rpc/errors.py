@@ -1,0 +1,195 @@
+"""Why a request is refused, and the one table that turns refusals into gRPC statuses.
+
+A refusal is raised before anything is changed. Its class says which row of the table applies; its
+details travel as google.rpc messages (BadRequest, ErrorInfo and so on) in the status.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+from grpc_status import rpc_status
+
+DOMAIN = "reprieve"
+_LOG = logging.getLogger("reprieve.rpc")
+
+
+class RefusalError(Exception):
+    """A request that cannot be taken; `reason` is stable and for programs, the text for people."""
+
+    code: int = code_pb2.INTERNAL
+    reason: str = "INTERNAL"
+
+    def details(self) -> list[Message]:
+        """Return what the status carries besides its ErrorInfo."""
+        return []
+
+
+class FieldError(RefusalError, ValueError):
+    """A field of the request that is missing or wrong, by its path."""
+
+    code = code_pb2.INVALID_ARGUMENT
+    reason = "BAD_FIELD"
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
+        self.problem = problem
+
+    def details(self) -> list[Message]:
+        """Name the field."""
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=self.field, description=self.problem
+        )
+        return [error_details_pb2.BadRequest(field_violations=[violation])]
+
+
+class NotFoundError(RefusalError):
+    """A session, node or pod that the service does not know."""
+
+    code = code_pb2.NOT_FOUND
+    reason = "NOT_FOUND"
+
+
+class StaleError(RefusalError):
+    """A stamp of another epoch, or out of sequence."""
+
+    code = code_pb2.ABORTED
+    reason = "STALE"
+
+
+class PreconditionError(RefusalError):
+    """A request that the state does not allow, such as time that goes backwards."""
+
+    code = code_pb2.FAILED_PRECONDITION
+    reason = "PRECONDITION"
+
+    def details(self) -> list[Message]:
+        """Describe the condition that does not hold."""
+        violation = error_details_pb2.PreconditionFailure.Violation(
+            type=self.reason, description=str(self)
+        )
+        return [error_details_pb2.PreconditionFailure(violations=[violation])]
+
+
+class TimeGoesBackwardsError(PreconditionError):
+    """An operation before the last one."""
+
+    reason = "TIME_GOES_BACKWARDS"
+
+
+class LimitError(RefusalError):
+    """A bound of the service that was hit."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "LIMIT"
+
+    def details(self) -> list[Message]:
+        """Describe the bound."""
+        violation = error_details_pb2.QuotaFailure.Violation(subject=DOMAIN, description=str(self))
+        return [error_details_pb2.QuotaFailure(violations=[violation])]
+
+
+class UnavailableError(RefusalError):
+    """A service that drains, or a service behind it that does not answer."""
+
+    code = code_pb2.UNAVAILABLE
+    reason = "UNAVAILABLE"
+
+    def details(self) -> list[Message]:
+        """Ask to try again in a second."""
+        retry = error_details_pb2.RetryInfo()
+        retry.retry_delay.seconds = 1
+        return [retry]
+
+
+class UnservedError(RefusalError, NotImplementedError):
+    """A part of the contract that this version does not serve."""
+
+    code = code_pb2.UNIMPLEMENTED
+    reason = "NOT_SERVED"
+
+
+def status_of(refusal: RefusalError) -> status_pb2.Status:
+    """Return the google.rpc.Status that tells a refusal."""
+    status = status_pb2.Status(code=refusal.code, message=str(refusal))
+    info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN)
+    for detail in (info, *refusal.details()):
+        packed = AnyMessage()
+        packed.Pack(detail)
+        status.details.append(packed)
+    return status
+
+
+async def _abort(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
+    if isinstance(error, NotImplementedError) and not isinstance(error, RefusalError):
+        error = UnservedError("this version of Reprieve does not serve this call")
+    if not isinstance(error, RefusalError):
+        _LOG.exception("unexpected error", exc_info=error)
+        error = RefusalError("an internal error; the service's log has it")
+    await context.abort_with_status(rpc_status.to_status(status_of(error)))
+
+
+class RefusalInterceptor(grpc.aio.ServerInterceptor):
+    """Turns what a handler raises into a status, in one place for every method."""
+
+    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap the method's handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return handler
+        make = _HANDLERS[handler.request_streaming, handler.response_streaming]
+        function: Any = (
+            handler.stream_stream
+            or handler.unary_stream
+            or handler.stream_unary
+            or handler.unary_unary
+        )
+        wrapped = _streaming(function) if handler.response_streaming else _single(function)
+        return make(wrapped, handler.request_deserializer, handler.response_serializer)
+
+
+_HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+        try:
+            return await function(request, context)
+        except (grpc.aio.AbortError, grpc.aio.BaseError):
+            raise
+        except Exception as error:
+            await _abort(context, error)
+        return None
+
+    return call
+
+
+def _streaming(function: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:
+        try:
+            async for answer in function(request, context):
+                yield answer
+        except (grpc.aio.AbortError, grpc.aio.BaseError):
+            raise
+        except Exception as error:
+            await _abort(context, error)
+
+    return call

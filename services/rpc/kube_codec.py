@@ -1,0 +1,153 @@
+"""Kubernetes messages to the values that the cores read, and a pod's digest.
+
+What a core reads is checked here, and refused with a FieldError that names the field; nothing is
+defaulted but what upstream's scheduler or an API server's own defaulting takes an absence for.
+The way back is services/rpc/kube_messages.py.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from services.kube.budget import PodDisruptionBudget
+from services.kube.node import ContainerImage, Node
+from services.kube.pod import Pod, PodPhase
+from services.kube.priority_class import PriorityClass
+from services.rpc import kube_fields
+from services.rpc.kube_spec import PodSpecInterner
+
+_DIGEST_BYTES = 16
+
+
+def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: str = "pod") -> Pod:
+    """Return the pod's value, its spec shared with the pods of equal specs.
+
+    `field` is the message's own path in the request. Raises FieldError.
+    """
+    meta, status = message.metadata, message.status
+    phase = status.phase
+    return Pod(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        spec=interner.spec(message.spec, field=f"{field}.spec"),
+        labels=kube_fields.strings(meta.labels),
+        annotations=kube_fields.strings(meta.annotations),
+        owners=kube_fields.owners(meta.owner_references),
+        node_name=message.spec.node_name,
+        nominated_node_name=status.nominated_node_name,
+        phase=(
+            kube_fields.choice(PodPhase, phase, f"{field}.status.phase")
+            if phase
+            else PodPhase.PENDING
+        ),
+        conditions=kube_fields.conditions(status.conditions),
+        creation_ns=kube_fields.time_ns(meta.creation_timestamp),
+        start_time_ns=(
+            kube_fields.time_ns(status.start_time) if status.HasField("start_time") else None
+        ),
+        deletion_ns=(
+            kube_fields.time_ns(meta.deletion_timestamp)
+            if meta.HasField("deletion_timestamp")
+            else None
+        ),
+        resource_version=meta.resource_version,
+    )
+
+
+def node_from_message(message: node_pb2.Node, *, field: str = "node") -> Node:
+    """Return the node's value; a missing allocatable is the capacity. Raises FieldError.
+
+    Source: kubernetes v1.34 pkg/apis/core/v1/defaults.go, SetDefaults_NodeStatus.
+    """
+    meta, status = message.metadata, message.status
+    capacity = kube_fields.resources(status.capacity, f"{field}.status.capacity")
+    allocatable = kube_fields.resources(status.allocatable, f"{field}.status.allocatable")
+    return Node(
+        name=meta.name,
+        uid=meta.uid,
+        labels=kube_fields.strings(meta.labels),
+        annotations=kube_fields.strings(meta.annotations),
+        allocatable=allocatable or capacity,
+        capacity=capacity,
+        taints=kube_fields.taints(message.spec.taints, f"{field}.spec.taints"),
+        unschedulable=message.spec.unschedulable,
+        images=tuple(
+            ContainerImage(names=tuple(each.names), size_bytes=each.size_bytes)
+            for each in status.images
+        ),
+        conditions=kube_fields.conditions(status.conditions),
+        resource_version=meta.resource_version,
+    )
+
+
+def budget_from_message(
+    message: policy_pb2.PodDisruptionBudget, *, field: str = "pod_disruption_budget"
+) -> PodDisruptionBudget:
+    """Return the budget's value; an absent selector is None. Raises FieldError."""
+    meta, spec, status = message.metadata, message.spec, message.status
+    return PodDisruptionBudget(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        selector=(
+            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
+            if spec.HasField("selector")
+            else None
+        ),
+        min_available=(
+            kube_fields.int_or_percent(spec.min_available, f"{field}.spec.minAvailable")
+            if spec.HasField("min_available")
+            else None
+        ),
+        max_unavailable=(
+            kube_fields.int_or_percent(spec.max_unavailable, f"{field}.spec.maxUnavailable")
+            if spec.HasField("max_unavailable")
+            else None
+        ),
+        disruptions_allowed=status.disruptions_allowed,
+        current_healthy=status.current_healthy,
+        desired_healthy=status.desired_healthy,
+        expected_pods=status.expected_pods,
+        observed_generation=status.observed_generation,
+        generation=meta.generation,
+        disrupted_pods={
+            name: kube_fields.time_ns(granted)
+            for name, granted in sorted(status.disrupted_pods.items())
+        },
+    )
+
+
+def priority_class_from_message(
+    message: scheduling_pb2.PriorityClass, *, field: str = "priority_class"
+) -> PriorityClass:
+    """Return the class's value; its rules are the admission's. Raises FieldError."""
+    return PriorityClass(
+        name=message.metadata.name,
+        value=message.value,
+        global_default=message.global_default,
+        preemption_policy=kube_fields.preemption_policy(
+            message.preemption_policy, f"{field}.preemptionPolicy"
+        ),
+        description=message.description,
+    )
+
+
+def spec_digest(message: pod_pb2.Pod) -> bytes:
+    """Return 16 bytes that differ where anything differs that makes a pod worth another try.
+
+    That is everything but the status, metadata.resourceVersion and metadata.generation (and
+    managedFields, which no message carries).
+    Source: kubernetes v1.20 pkg/scheduler/internal/queue/scheduling_queue.go, isPodUpdated.
+    """
+    meta = meta_pb2.ObjectMeta()
+    meta.CopyFrom(message.metadata)
+    meta.resource_version = ""
+    meta.generation = 0
+    named = meta.SerializeToString(deterministic=True)
+    asked = message.spec.SerializeToString(deterministic=True)
+    digest = blake2b(len(named).to_bytes(8, "big"), digest_size=_DIGEST_BYTES)
+    digest.update(named)
+    digest.update(asked)
+    return digest.digest()

@@ -1,0 +1,211 @@
+"""Parts that several Kubernetes messages share: times, quantities, selectors, taints, conditions.
+
+Each reader takes the path of its field, which a refusal (FieldError) names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import TypeVar
+
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
+from services.kube import quantity
+from services.kube.budget import IntOrPercent
+from services.kube.pod import EMPTY, NO_RESOURCES, Condition, OwnerReference, PreemptionPolicy
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+)
+from services.kube.taints import Taint, TaintEffect, Toleration
+from services.rpc.errors import FieldError
+
+SECOND_NS = 1_000_000_000
+_E = TypeVar("_E", bound=Enum)
+_LABEL_OPERATORS = frozenset(
+    {Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST}
+)
+
+
+def time_ns(stamp: Timestamp) -> int:
+    """Return the time in ns since the Unix epoch; 0 for an absent one."""
+    return stamp.seconds * SECOND_NS + stamp.nanos
+
+
+def strings(messages: Mapping[str, str]) -> Mapping[str, str]:
+    """Return labels, annotations or a node selector; reading a map's size is the cheap test."""
+    return dict(messages.items()) if messages else EMPTY
+
+
+def choice(kind: type[_E], text: str, field: str) -> _E:
+    """Return the member of the closed set `kind` that `text` names; refuse others."""
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(f'"{member.value}"' for member in kind)
+        raise FieldError(field, f'unknown value "{text}": use one of {known}') from None
+
+
+def preemption_policy(text: str, field: str) -> PreemptionPolicy:
+    """Return the policy; an absent one preempts."""
+    return (
+        choice(PreemptionPolicy, text, field) if text else PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    )
+
+
+def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
+    """Return amounts by resource name: "cpu" in thousandths, others in whole units, rounded up.
+
+    Refuses what is no quantity, and negative ones.
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Resource.Add.
+    """
+    if not quantities:
+        return NO_RESOURCES
+    return {name: _amount(name, text, field) for name, text in quantities.items()}
+
+
+def _amount(name: str, text: str, field: str) -> int:
+    try:
+        amount = quantity.milli(text) if name == "cpu" else quantity.value(text)
+    except quantity.QuantityError as error:
+        raise FieldError(f"{field}[{name}]", str(error)) from None
+    if amount < 0:
+        raise FieldError(f"{field}[{name}]", f"{text!r} is negative")
+    return amount
+
+
+def int_or_percent(value: Value, field: str) -> IntOrPercent:
+    """Return a count or a percentage such as "50%"; refuse others and negative ones."""
+    if value.WhichOneof("kind") == "string_value":
+        text = value.string_value
+        if text.endswith("%") and text[:-1].isascii() and text[:-1].isdigit():
+            return IntOrPercent(amount=int(text[:-1]), percent=True)
+        raise FieldError(field, f'"{text}" is no percentage: write a number, or one such as "50%"')
+    number = value.number_value
+    if value.WhichOneof("kind") != "number_value" or number < 0 or not number.is_integer():
+        raise FieldError(field, 'write a whole number from 0, or a percentage such as "50%"')
+    return IntOrPercent(amount=int(number))
+
+
+def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector:
+    """Return the selector, its matchLabels first, as In with one value, by key."""
+    requirements = [
+        Requirement(key=key, operator=Operator.IN, values=(text,))
+        for key, text in sorted(message.match_labels.items())
+    ]
+    for index, each in enumerate(message.match_expressions):
+        requirements.append(_label_requirement(each, f"{field}.matchExpressions[{index}]"))
+    return LabelSelector(requirements=tuple(requirements))
+
+
+def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -> Requirement:
+    operator = choice(Operator, message.operator, f"{field}.operator")
+    if operator not in _LABEL_OPERATORS:
+        raise FieldError(f"{field}.operator", f'"{operator.value}" is for node selectors only')
+    wants_values = operator in {Operator.IN, Operator.NOT_IN}
+    if wants_values != bool(message.values):
+        need = "needs values" if wants_values else "takes no values"
+        raise FieldError(f"{field}.values", f'operator "{operator.value}" {need}')
+    return Requirement(key=message.key, operator=operator, values=tuple(message.values))
+
+
+def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
+    """Return the node selector; one without terms matches nothing."""
+    return NodeSelector(
+        terms=tuple(
+            node_selector_term(term, f"{field}.nodeSelectorTerms[{index}]")
+            for index, term in enumerate(message.node_selector_terms)
+        )
+    )
+
+
+def node_selector_term(message: affinity_pb2.NodeSelectorTerm, field: str) -> NodeSelectorTerm:
+    """Return one term; one without conditions matches nothing."""
+    return NodeSelectorTerm(
+        match_expressions=_node_requirements(
+            message.match_expressions, f"{field}.matchExpressions"
+        ),
+        match_fields=_node_requirements(message.match_fields, f"{field}.matchFields"),
+    )
+
+
+def _node_requirements(
+    messages: Iterable[affinity_pb2.NodeSelectorRequirement], field: str
+) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            key=each.key,
+            operator=choice(Operator, each.operator, f"{field}[{index}].operator"),
+            values=tuple(each.values),
+        )
+        for index, each in enumerate(messages)
+    )
+
+
+def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
+    """Return a node's taints; an unknown effect is refused."""
+    return tuple(
+        Taint(
+            key=each.key,
+            value=each.value,
+            effect=choice(TaintEffect, each.effect, f"{field}[{index}].effect"),
+            time_added_ns=time_ns(each.time_added) if each.HasField("time_added") else None,
+        )
+        for index, each in enumerate(messages)
+    )
+
+
+def tolerations(messages: Iterable[pod_pb2.Toleration], field: str) -> tuple[Toleration, ...]:
+    """Return a pod's tolerations; an unknown operator or effect is refused."""
+    return tuple(_toleration(each, f"{field}[{index}]") for index, each in enumerate(messages))
+
+
+def _toleration(message: pod_pb2.Toleration, field: str) -> Toleration:
+    if message.operator not in {"", "Equal", "Exists"}:
+        problem = f'unknown value "{message.operator}": use "Equal" or "Exists"'
+        raise FieldError(f"{field}.operator", problem)
+    return Toleration(
+        key=message.key,
+        operator=message.operator,
+        value=message.value,
+        effect=choice(TaintEffect, message.effect, f"{field}.effect") if message.effect else None,
+        seconds=message.toleration_seconds if message.HasField("toleration_seconds") else None,
+    )
+
+
+def conditions(
+    messages: Sequence[pod_pb2.PodCondition] | Sequence[node_pb2.NodeCondition],
+) -> tuple[Condition, ...]:
+    """Return a pod's or a node's conditions in their order."""
+    if not messages:
+        return ()
+    return tuple(
+        Condition(
+            type=each.type,
+            status=each.status,
+            reason=each.reason,
+            message=each.message,
+            last_transition_ns=(
+                time_ns(each.last_transition_time)
+                if each.HasField("last_transition_time")
+                else None
+            ),
+        )
+        for each in messages
+    )
+
+
+def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference, ...]:
+    """Return an object's owners in their order."""
+    if not messages:
+        return ()
+    return tuple(
+        OwnerReference(kind=each.kind, name=each.name, uid=each.uid, controller=each.controller)
+        for each in messages
+    )

@@ -1,0 +1,269 @@
+"""Kubernetes JSON and messages, both ways, driven by tables made once from the descriptors.
+
+Reading takes what `kubectl get -o json` and YAML manifests hold: unknown fields are skipped,
+null is an absence, a bare number is taken where a quantity is wanted, and anything else of a
+wrong type is refused with its path. Writing gives what Kubernetes would: 64-bit integers as
+numbers, times as RFC 3339, absent fields left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache, partial
+from typing import Any, NoReturn, TypeVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from reprieve.kube.v1alpha1 import quantity_pb2
+from services.rpc.errors import FieldError
+
+_M = TypeVar("_M", bound=Message)
+_Convert = Callable[[object], object]
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)")
+_INTEGER_TEXT = re.compile(r"-?[0-9]{1,19}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+_NAMES = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
+_INTEGERS = {
+    FieldDescriptor.CPPTYPE_INT32: (32, -(2**31), 2**31),
+    FieldDescriptor.CPPTYPE_INT64: (64, -(2**63), 2**63),
+}
+
+
+# How a JSON field is read: its name, the type that needs no conversion, the conversion.
+_Field = tuple[str, type | None, _Convert]
+_Table = dict[str, _Field]
+
+
+class _RefusedError(ValueError):
+    """A value of a wrong type; `path` is collected from the inside out."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.path: list[str] = []
+
+
+def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
+    """Return the message that `mapping`, an object of Kubernetes JSON, describes.
+
+    Raises FieldError with the path as kubectl writes it, such as
+    "spec.containers[0].ports[0].hostPort", where a value has a wrong type or is out of range.
+    """
+    name = message_class.DESCRIPTOR.name
+    try:
+        return message_class(**_read(_table(message_class.DESCRIPTOR), mapping))
+    except _RefusedError as refused:
+        path = "".join(reversed(refused.path)).removeprefix(".")
+        raise FieldError(path or name, refused.problem) from None
+    except UnicodeEncodeError as error:
+        raise FieldError(name, f"holds text that is no Unicode: {error.reason}") from None
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """Return the message as an object of Kubernetes JSON; fields that are not set are absent."""
+    writers = _writers(message.DESCRIPTOR)
+    result: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        name, write = writers[field.number]
+        result[name] = write(value)
+    return result
+
+
+def _read(table: _Table, mapping: object) -> dict[str, Any]:
+    if not isinstance(mapping, dict):
+        _refuse(mapping, "an object")
+    result: dict[str, Any] = {}
+    key = ""
+    try:
+        for key, value in mapping.items():
+            field = table.get(key)
+            if field is None or value is None:
+                continue
+            name, plain, convert = field
+            result[name] = value if type(value) is plain else convert(value)
+    except _RefusedError as refused:
+        refused.path.append(f".{key}")
+        raise
+    return result
+
+
+def _refuse(value: object, wanted: str) -> NoReturn:
+    if value is None or isinstance(value, (list, dict)):
+        shown = _NAMES.get(type(value), "null")
+    else:
+        shown = repr(value)
+    raise _RefusedError(f"{shown} where {wanted} is wanted")
+
+
+@cache
+def _table(descriptor: Descriptor) -> _Table:
+    return {field.json_name: _field(field) for field in descriptor.fields}
+
+
+def _field(field: FieldDescriptor) -> _Field:
+    is_quantity = field.GetOptions().Extensions[quantity_pb2.quantity]
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        entry = field.message_type.fields_by_name
+        if entry["key"].type != FieldDescriptor.TYPE_STRING:
+            raise TypeError(f"{field.full_name}: only maps by string can be read")
+        return field.name, None, _map_of(*_element(entry["value"], is_quantity))
+    plain, convert = _element(field, is_quantity)
+    if field.is_repeated:
+        return field.name, None, _list_of(plain, convert)
+    return field.name, plain, convert
+
+
+def _element(field: FieldDescriptor, is_quantity: bool) -> tuple[type | None, _Convert]:
+    if field.message_type is not None:
+        return None, _message(field.message_type)
+    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+        return str, _quantity if is_quantity else _wanted("a string")
+    if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        return bool, _wanted("true or false")
+    if field.cpp_type in _INTEGERS:
+        return None, _integer(*_INTEGERS[field.cpp_type])
+    raise TypeError(f"{field.full_name}: a type that Kubernetes JSON does not have")
+
+
+def _message(descriptor: Descriptor) -> _Convert:
+    if descriptor.full_name == Timestamp.DESCRIPTOR.full_name:
+        return _timestamp
+    if descriptor.full_name == Value.DESCRIPTOR.full_name:
+        return _int_or_string
+    return partial(_read, _table(descriptor))
+
+
+def _wanted(name: str) -> _Convert:
+    return lambda value: _refuse(value, name)
+
+
+def _list_of(plain: type | None, convert: _Convert) -> _Convert:
+    def read(value: object) -> object:
+        if not isinstance(value, list):
+            _refuse(value, "a list")
+        result = []
+        try:
+            for each in value:
+                result.append(each if type(each) is plain else convert(each))
+        except _RefusedError as refused:
+            refused.path.append(f"[{len(result)}]")
+            raise
+        return result
+
+    return read
+
+
+def _map_of(plain: type | None, convert: _Convert) -> _Convert:
+    def read(value: object) -> object:
+        if not isinstance(value, dict):
+            _refuse(value, "an object")
+        result = {}
+        key: object = ""
+        try:
+            for key, each in value.items():
+                if type(key) is not str:
+                    _refuse(key, "a string as key")
+                result[key] = each if type(each) is plain else convert(each)
+        except _RefusedError as refused:
+            refused.path.append(f"[{key}]")
+            raise
+        return result
+
+    return read
+
+
+def _integer(bits: int, low: int, high: int) -> _Convert:
+    def read(value: object) -> object:
+        if type(value) is int:
+            number = value
+        elif (type(value) is float and value.is_integer()) or (
+            bits == 64 and type(value) is str and _INTEGER_TEXT.fullmatch(value)
+        ):
+            number = int(value)
+        else:
+            _refuse(value, "a whole number")
+        if not low <= number < high:
+            raise _RefusedError(f"{number} does not fit {bits} bits")
+        return number
+
+    return read
+
+
+def _quantity(value: object) -> object:
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)
+    _refuse(value, "a quantity")
+
+
+def _int_or_string(value: object) -> object:
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return Value(number_value=value)
+    if type(value) is str:
+        return Value(string_value=value)
+    _refuse(value, "a number or a string")
+
+
+def _timestamp(value: object) -> object:
+    if type(value) is not str:
+        _refuse(value, "a time")
+    return _time(value)
+
+
+@lru_cache(maxsize=4096)
+def _time(text: str) -> Timestamp:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
+    try:
+        moment = datetime.fromisoformat(match[1] + match[3])
+    except ValueError:
+        _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
+    seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
+    return Timestamp(seconds=seconds, nanos=nanos)
+
+
+@cache
+def _writers(descriptor: Descriptor) -> dict[int, tuple[str, Callable[[Any], Any]]]:
+    return {field.number: (field.json_name, _writer(field)) for field in descriptor.fields}
+
+
+def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+    if field.message_type is None:
+        return list if field.is_repeated else _as_it_is
+    if field.message_type.GetOptions().map_entry:
+        write = _writer(field.message_type.fields_by_name["value"])
+        return lambda value: {key: write(value[key]) for key in sorted(value)}
+    write = _MESSAGE_WRITERS.get(field.message_type.full_name, to_json)
+    if field.is_repeated:
+        return lambda value: [write(each) for each in value]
+    return write
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _time_text(stamp: Timestamp) -> str:
+    moment = _EPOCH + timedelta(seconds=stamp.seconds)
+    fraction = f".{stamp.nanos:09d}".rstrip("0") if stamp.nanos else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z".rjust(len(fraction) + 20, "0")
+
+
+def _value(value: Value) -> int | float | str:
+    if value.WhichOneof("kind") == "string_value":
+        return value.string_value
+    number = value.number_value
+    return int(number) if number.is_integer() else number
+
+
+_MESSAGE_WRITERS: dict[str, Callable[[Any], Any]] = {
+    Timestamp.DESCRIPTOR.full_name: _time_text,
+    Value.DESCRIPTOR.full_name: _value,
+}

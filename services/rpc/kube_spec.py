@@ -1,0 +1,153 @@
+"""Pod specs: message to value, one value for all pods made from one template."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reprieve.kube.v1alpha1 import affinity_pb2, pod_pb2
+from services.kube.pod import (
+    DEFAULT_SCHEDULER,
+    Container,
+    ContainerPort,
+    NodeAffinity,
+    PodSpec,
+    PreferredSchedulingTerm,
+)
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
+
+_PORT_MAX = 65535
+
+
+class PodSpecInterner:
+    """Gives equal specs one PodSpec, so that `is` tells that two pods have one shape.
+
+    Two specs are equal if their messages are, but for the node's name and for projected
+    volumes, whose names an API server makes up for each pod. It holds `limit` specs at most and
+    forgets the oldest first: a forgotten spec costs a second object, never a wrong answer.
+    """
+
+    __slots__ = ("_limit", "_specs")
+
+    def __init__(self, *, limit: int = 65536) -> None:
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        self._limit = limit
+        self._specs: dict[bytes, PodSpec] = {}
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def spec(self, message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:
+        """Return the value of `message`; FieldError where it has none."""
+        key = _key(message)
+        spec = self._specs.get(key)
+        if spec is None:
+            spec = spec_from_message(message, field=field)
+            if len(self._specs) >= self._limit:
+                del self._specs[next(iter(self._specs))]
+            self._specs[key] = spec
+        return spec
+
+
+def _key(message: pod_pb2.PodSpec) -> bytes:
+    if message.node_name or message.volumes:
+        shape = pod_pb2.PodSpec()
+        shape.CopyFrom(message)
+        shape.node_name = ""
+        kept = [each for each in shape.volumes if not each.HasField("projected")]
+        if len(kept) != len(shape.volumes):
+            del shape.volumes[:]
+            shape.volumes.extend(kept)
+        message = shape
+    return message.SerializeToString(deterministic=True)
+
+
+def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:
+    """Return the spec's value, not interned.
+
+    Refuses bad and negative quantities, unknown operators, effects and policies, and ports
+    out of range, with a FieldError that names the field below `field`.
+    """
+    policy = kube_fields.preemption_policy(message.preemption_policy, f"{field}.preemptionPolicy")
+    return PodSpec(
+        containers=_containers(message.containers, f"{field}.containers"),
+        init_containers=_containers(message.init_containers, f"{field}.initContainers"),
+        overhead=kube_fields.resources(message.overhead, f"{field}.overhead"),
+        resources=(
+            kube_fields.resources(message.resources.requests, f"{field}.resources.requests")
+            if message.HasField("resources")
+            else None
+        ),
+        node_selector=kube_fields.strings(message.node_selector),
+        node_affinity=(
+            _node_affinity(message.affinity.node_affinity, f"{field}.affinity.nodeAffinity")
+            if message.affinity.HasField("node_affinity")
+            else None
+        ),
+        tolerations=kube_fields.tolerations(message.tolerations, f"{field}.tolerations"),
+        priority=message.priority,
+        priority_class_name=message.priority_class_name,
+        preemption_policy=policy,
+        scheduler_name=message.scheduler_name or DEFAULT_SCHEDULER,
+        scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
+        termination_grace_period_s=(
+            message.termination_grace_period_seconds
+            if message.HasField("termination_grace_period_seconds")
+            else None
+        ),
+        host_network=message.host_network,
+    )
+
+
+def _containers(messages: Iterable[pod_pb2.Container], field: str) -> tuple[Container, ...]:
+    return tuple(_container(each, f"{field}[{index}]") for index, each in enumerate(messages))
+
+
+def _container(message: pod_pb2.Container, field: str) -> Container:
+    resources = message.resources
+    return Container(
+        name=message.name,
+        image=message.image,
+        requests=kube_fields.resources(resources.requests, f"{field}.resources.requests"),
+        limits=kube_fields.resources(resources.limits, f"{field}.resources.limits"),
+        ports=tuple(
+            _port(each, f"{field}.ports[{index}]") for index, each in enumerate(message.ports)
+        ),
+        restart_policy=message.restart_policy,
+    )
+
+
+def _port(message: pod_pb2.ContainerPort, field: str) -> ContainerPort:
+    for name, port in (("containerPort", message.container_port), ("hostPort", message.host_port)):
+        if not 0 <= port <= _PORT_MAX:
+            raise FieldError(f"{field}.{name}", f"{port} is no port: use 0 to {_PORT_MAX}")
+    return ContainerPort(
+        container_port=message.container_port,
+        host_port=message.host_port,
+        host_ip=message.host_ip,
+        protocol=message.protocol or "TCP",
+    )
+
+
+def _node_affinity(message: affinity_pb2.NodeAffinity, field: str) -> NodeAffinity:
+    required = message.required_during_scheduling_ignored_during_execution
+    preferred = message.preferred_during_scheduling_ignored_during_execution
+    required_name = "requiredDuringSchedulingIgnoredDuringExecution"
+    preferred_name = "preferredDuringSchedulingIgnoredDuringExecution"
+    return NodeAffinity(
+        required=(
+            kube_fields.node_selector(required, f"{field}.{required_name}")
+            if message.HasField("required_during_scheduling_ignored_during_execution")
+            else None
+        ),
+        preferred=tuple(
+            PreferredSchedulingTerm(
+                weight=each.weight,
+                term=kube_fields.node_selector_term(
+                    each.preference, f"{field}.{preferred_name}[{index}].preference"
+                ),
+            )
+            for index, each in enumerate(preferred)
+        ),
+    )

@@ -1,0 +1,105 @@
+"""A service's life: listen, say so, answer health checks and reflection, drain on SIGTERM.
+
+Every service starts through `serve`, so that message limits, TLS, keep-alive and shutdown are the
+same everywhere. Started as a child (`watch_stdin`), a service ends when its parent's end of
+standard input closes, so that no orphan stays behind a killed replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from services.rpc.errors import RefusalInterceptor
+
+MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where and how a service listens; `address` is host:port, port 0 takes a free one.
+
+    With `certificate` and `key` (PEM files) it speaks TLS only, with `client_ca` it asks clients
+    for a certificate of that authority. `grace_s` bounds how long calls may take to end on
+    SIGTERM.
+    """
+
+    address: str
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+    grace_s: float = 5.0
+    watch_stdin: bool = False
+
+
+Register = Callable[[grpc.aio.Server], Awaitable[None] | None]
+
+
+async def serve(service: str, full_name: str, register: Register, listen: Listen) -> None:
+    """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
+
+    `service` is its short name for people, `full_name` the proto's, which health checks ask for.
+    Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
+    """
+    server = grpc.aio.server(
+        interceptors=[RefusalInterceptor()],
+        options=[
+            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    registered = register(server)
+    if registered is not None:
+        await registered
+    checks = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    reflection.enable_server_reflection(
+        (full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+    )
+    port = _bind(server, listen)
+    await server.start()
+    for name in ("", full_name):
+        await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
+    host = listen.address.rpartition(":")[0]
+    print(f"reprieve {service} listening on {host}:{port}", flush=True)  # noqa: T201 - its protocol
+    await _until_stopped(watch_stdin=listen.watch_stdin)
+    await checks.enter_graceful_shutdown()
+    await server.stop(listen.grace_s)
+
+
+def _bind(server: grpc.aio.Server, listen: Listen) -> int:
+    if listen.certificate is None or listen.key is None:
+        return server.add_insecure_port(listen.address)
+    pair = (listen.key.read_bytes(), listen.certificate.read_bytes())
+    authority = listen.client_ca.read_bytes() if listen.client_ca else None
+    credentials = grpc.ssl_server_credentials(
+        [pair], root_certificates=authority, require_client_auth=authority is not None
+    )
+    return server.add_secure_port(listen.address, credentials)
+
+
+async def _until_stopped(*, watch_stdin: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if watch_stdin:
+        loop.add_reader(sys.stdin.fileno(), lambda: _read_or_stop(stop))
+    await stop.wait()
+    if watch_stdin:
+        loop.remove_reader(sys.stdin.fileno())
+
+
+def _read_or_stop(stop: asyncio.Event) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        stop.set()

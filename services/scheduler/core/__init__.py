@@ -1,0 +1,1 @@
+"""The scheduler's pure core: snapshot, framework, plugins, preemption."""

@@ -1,0 +1,43 @@
+"""Which rows changed, so that a cached column recomputes those alone.
+
+A position counts changes since the log began. A reader keeps the position up to which it has
+read; what the log has forgotten in between makes it read every row again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+_KEPT = 8192
+
+
+class ChangeLog:
+    """The latest changed rows; `end` is the position after the last change."""
+
+    __slots__ = ("_rows", "_start", "end")
+
+    def __init__(self) -> None:
+        self._rows = np.zeros(_KEPT, dtype=np.int64)
+        self._start = 0
+        self.end = 0
+
+    def note(self, row: int) -> None:
+        """Record that `row` changed."""
+        length = self.end - self._start
+        if length == _KEPT:
+            self._forget_half()
+            length = self.end - self._start
+        self._rows[length] = row
+        self.end += 1
+
+    def since(self, position: int) -> NDArray[np.int64] | None:
+        """Return the rows changed since `position`, some maybe twice; None means every row."""
+        if position < self._start:
+            return None
+        return self._rows[position - self._start : self.end - self._start]
+
+    def _forget_half(self) -> None:
+        half = _KEPT // 2
+        self._rows[:half] = self._rows[half:]
+        self._start += half

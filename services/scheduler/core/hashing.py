@@ -1,0 +1,37 @@
+"""The keyed hash that breaks ties, so that a choice belongs to its identity.
+
+`node_hash` of each node and `attempt_hash` of (seed, pod UID, attempt) are 64 bits of BLAKE2b;
+their sum goes through splitmix64's finaliser, and the node with the smallest result wins. Two
+runs that differ in one pod, one node or one attempt therefore differ in its consequences only.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+MASK = (1 << 64) - 1
+
+
+def node_hash(name: str) -> int:
+    """Return a node's share of the tie-break, an unsigned 64-bit number."""
+    return _bits(name.encode())
+
+
+def attempt_hash(seed: int, uid: str, attempt: int) -> int:
+    """Return a scheduling attempt's share of the tie-break, an unsigned 64-bit number."""
+    return _bits(f"{seed}\0{uid}\0{attempt}".encode())
+
+
+def mixed(node: int, attempt: int) -> int:
+    """Return the rank of a node among equals; the smallest wins.
+
+    Source: S. Vigna, splitmix64.c (public domain), the output function.
+    """
+    bits = (node + attempt) & MASK
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK
+    return bits ^ (bits >> 31)
+
+
+def _bits(key: bytes) -> int:
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")

@@ -1,0 +1,65 @@
+"""A mirror of the queue's nominations: which pending pods wait for room on which node.
+
+The queue is the record; the scheduler copies it, because the filters count nominated pods.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/queue/nominator.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.kube.pod import Pod
+
+
+class Nominations:
+    """Nominated pods by node, in the order of their nomination."""
+
+    __slots__ = ("_by_node", "_node_of")
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._node_of: dict[str, str] = {}
+
+    def put(self, pod: Pod, node_name: str) -> None:
+        """Nominate `pod`; one that was nominated already moves to the end."""
+        self.drop(pod.uid)
+        self._by_node.setdefault(node_name, {})[pod.uid] = pod
+        self._node_of[pod.uid] = node_name
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod's nomination, if it has one."""
+        node_name = self._node_of.pop(uid, None)
+        if node_name is None:
+            return
+        del self._by_node[node_name][uid]
+        if not self._by_node[node_name]:
+            del self._by_node[node_name]
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod is nominated to, "" for none."""
+        return self._node_of.get(uid, "")
+
+    def on(self, node_name: str) -> Sequence[Pod]:
+        """Return the pods nominated to a node."""
+        return tuple(self._by_node.get(node_name, {}).values())
+
+    def node_names(self) -> Sequence[str]:
+        """Return the nodes that pods are nominated to."""
+        return tuple(self._by_node)
+
+    def counted(self, node_name: str, pod: Pod) -> Sequence[Pod]:
+        """Return the nominated pods that `pod` has to leave room for on a node.
+
+        These are the others of equal or higher priority.
+        Source: kubernetes v1.34 framework/runtime/framework.go, addGENominatedPods.
+        """
+        held = self._by_node.get(node_name)
+        if held is None:
+            return ()
+        return tuple(
+            each for each in held.values() if each.priority >= pod.priority and each.uid != pod.uid
+        )
+
+    def __len__(self) -> int:
+        return len(self._node_of)

@@ -1,0 +1,60 @@
+"""What a pod takes from a node, laid out along the snapshot's columns.
+
+Computed once a spec, since a controller's pods share theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.kube.pod import PodSpec
+from services.scheduler.core.columns import Columns, Int64s
+from services.scheduler.core.host_ports import HostPort, host_ports
+from services.scheduler.core.requests import PodRequests, pod_requests
+
+_SPECS_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLoad:
+    """One pod's weight: `amounts` int64[resources], `non_zero` int64[2] (CPU, memory), ports."""
+
+    requests: PodRequests
+    amounts: Int64s
+    non_zero: Int64s
+    ports: tuple[HostPort, ...]
+
+
+class PodLoads:
+    """Loads by spec, which is compared by identity; forgets all when it holds too many."""
+
+    __slots__ = ("_by_spec", "_columns")
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._by_spec: dict[PodSpec, PodLoad] = {}
+
+    def of(self, spec: PodSpec) -> PodLoad:
+        """Return the load of pods of that spec, as wide as the columns are now."""
+        load = self._by_spec.get(spec)
+        if load is None or len(load.amounts) != len(self._columns.resources):
+            if len(self._by_spec) >= _SPECS_MAX:
+                self._by_spec.clear()
+            load = self._by_spec[spec] = self._compute(spec)
+        return load
+
+    def _compute(self, spec: PodSpec) -> PodLoad:
+        requests = pod_requests(spec)
+        indexed = {self._columns.resource(name): n for name, n in requests.amounts.items()}
+        amounts = np.zeros(len(self._columns.resources), dtype=np.int64)
+        for index, amount in indexed.items():
+            amounts[index] = amount
+        non_zero = (requests.non_zero_cpu_milli, requests.non_zero_memory_bytes)
+        return PodLoad(
+            requests=requests,
+            amounts=amounts,
+            non_zero=np.array(non_zero, dtype=np.int64),
+            ports=host_ports(spec),
+        )

@@ -1,0 +1,1 @@
+"""The preemptor: candidates, victims with reprieve, one node picked."""

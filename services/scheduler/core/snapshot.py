@@ -1,0 +1,251 @@
+"""The scheduler's view of the cluster: nodes as rows, with the pods on them.
+
+A pod counts on its node from the moment it is assumed. A node that goes while pods are on it,
+and one whose pods come first, keeps a row that is not alive until the last pod has gone.
+Each change notes its row, so that cached columns recompute what changed and nothing else:
+`pod_log` notes changes of pods and nodes, `node_log` changes of nodes alone.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go; framework/types.go, NodeInfo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.kube.budget import PodDisruptionBudget
+from services.kube.node import Node
+from services.kube.pod import Pod, PodSpec
+from services.scheduler.core.change_log import ChangeLog
+from services.scheduler.core.columns import Columns
+from services.scheduler.core.hashing import node_hash
+from services.scheduler.core.host_ports import HostPort, hold, release
+from services.scheduler.core.images import Images
+from services.scheduler.core.node_tree import NodeTree
+from services.scheduler.core.nominations import Nominations
+from services.scheduler.core.pod_load import PodLoad, PodLoads
+from services.scheduler.core.requests import PODS, is_counted
+from services.scheduler.core.taint_classes import TaintClasses
+
+
+class Snapshot:
+    """The cluster as the scheduler knows it; see the module's text."""
+
+    def __init__(self) -> None:
+        self.columns = Columns()
+        self.node_log = ChangeLog()
+        self.pod_log = ChangeLog()
+        self.images = Images()
+        self.nominations = Nominations()
+        self.taints = TaintClasses()
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self._tree = NodeTree()
+        self._nodes: list[Node | None] = [None] * self.columns.capacity
+        self._names: list[str] = [""] * self.columns.capacity
+        self._pods: list[list[Pod]] = [[] for _ in range(self.columns.capacity)]
+        self._ports: list[dict[HostPort, int]] = [{} for _ in range(self.columns.capacity)]
+        self._row_of: dict[str, int] = {}
+        self._free = list(range(self.columns.capacity - 1, -1, -1))
+        self._loads = PodLoads(self.columns)
+        self._place: dict[str, tuple[Pod, int]] = {}
+        self._assumed: set[str] = set()
+        self._listed: tuple[int, list[int]] = (-1, [])
+        self.node_count = 0
+
+    def node(self, row: int) -> Node:
+        """Return the node of a live row."""
+        node = self._nodes[row]
+        assert node is not None, f"row {row} is not a node"
+        return node
+
+    def name(self, row: int) -> str:
+        """Return the name of a row's node, which may have gone."""
+        return self._names[row]
+
+    def row(self, name: str) -> int | None:
+        """Return the row of a node, None where there is none of that name."""
+        row = self._row_of.get(name)
+        return row if row is not None and self.columns.alive[row] else None
+
+    def listed_rows(self) -> Sequence[int]:
+        """Return the rows of all nodes in upstream's order, one of each zone in turn."""
+        if self._listed[0] != self.node_log.end:
+            rows = [self._row_of[name] for name in self._tree.names()]
+            self._listed = (self.node_log.end, rows)
+        return self._listed[1]
+
+    def pods_on(self, row: int) -> Sequence[Pod]:
+        """Return the assigned and assumed pods of a row, in upstream's order."""
+        return self._pods[row]
+
+    def ports_on(self, row: int) -> dict[HostPort, int]:
+        """Return the host ports held on a row, with the number of their holders."""
+        return self._ports[row]
+
+    def load(self, spec: PodSpec) -> PodLoad:
+        """Return what a pod of that spec takes from a node, by column."""
+        return self._loads.of(spec)
+
+    def set_node(self, node: Node) -> None:
+        """Add a node, or replace what is known of it."""
+        row = self._row_of.get(node.name)
+        if row is None:
+            row = self._take_row(node.name)
+        old = self._nodes[row]
+        if old is not None and _same_to_plugins(old, node):
+            self._nodes[row] = node
+            return
+        if old is not None:
+            self.images.release(row, old.images)
+        else:
+            self.node_count += 1
+        self._nodes[row] = node
+        self.images.hold(row, node.images)
+        self._tree.put(node.name, node.zone_key)
+        self._fill(row, node)
+        self._note_node(row)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; its row stays while pods are on it. An unknown name is passed over."""
+        row = self.row(name)
+        if row is None:
+            return
+        self.images.release(row, self.node(row).images)
+        self._tree.drop(name)
+        self._nodes[row] = None
+        self.node_count -= 1
+        self.columns.alive[row] = False
+        self._note_node(row)
+        self._give_back(row)
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return an assigned or assumed pod."""
+        held = self._place.get(uid)
+        return held[0] if held is not None else None
+
+    def is_assumed(self, uid: str) -> bool:
+        """Tell whether a pod is assumed and not yet confirmed."""
+        return uid in self._assumed
+
+    def set_pod(self, pod: Pod) -> None:
+        """Add an assigned pod, confirm an assumed one, or replace what is known of it.
+
+        As upstream, a pod that is replaced goes to the end of its node's pods. A pod that has
+        finished is removed.
+        """
+        assert pod.node_name, f"{pod.key} is not assigned"
+        self.remove_pod(pod.uid)
+        if not pod.is_terminal:
+            self._put(pod, pod.node_name)
+
+    def remove_pod(self, uid: str) -> None:
+        """Remove a pod; an unknown one is passed over."""
+        held = self._place.pop(uid, None)
+        if held is None:
+            return
+        self._assumed.discard(uid)
+        pod, row = held
+        pods = self._pods[row]
+        index = next(i for i, each in enumerate(pods) if each.uid == uid)
+        pods[index] = pods[-1]
+        pods.pop()
+        self._count(pod, row, -1)
+        self._give_back(row)
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        """Count a pending pod on a node before its binding is known; `forget` undoes it."""
+        assert pod.uid not in self._place, f"{pod.key} is on a node already"
+        self._put(pod, node_name)
+        self._assumed.add(pod.uid)
+
+    def forget(self, uid: str) -> None:
+        """Take an assumed pod off its node; the latest assumed pod leaves no trace."""
+        assert uid in self._assumed, f"{uid} is not assumed"
+        self.remove_pod(uid)
+
+    def set_budget(self, budget: PodDisruptionBudget) -> None:
+        """Add or replace a disruption budget."""
+        self.budgets[f"{budget.namespace}/{budget.name}"] = budget
+
+    def remove_budget(self, namespace: str, name: str) -> None:
+        """Remove a disruption budget, if it is there."""
+        self.budgets.pop(f"{namespace}/{name}", None)
+
+    def touch(self, row: int) -> None:
+        """Note that a plugin changed a column of its own in `row`."""
+        self.pod_log.note(row)
+
+    def _put(self, pod: Pod, node_name: str) -> None:
+        row = self._row_of.get(node_name)
+        if row is None:
+            row = self._take_row(node_name)
+        self._pods[row].append(pod)
+        self._place[pod.uid] = (pod, row)
+        self._count(pod, row, 1)
+
+    def _count(self, pod: Pod, row: int, sign: int) -> None:
+        load = self._loads.of(pod.spec)
+        columns = self.columns
+        if sign > 0:
+            columns.requested[row] += load.amounts
+            columns.non_zero_requested[row] += load.non_zero
+        else:
+            columns.requested[row] -= load.amounts
+            columns.non_zero_requested[row] -= load.non_zero
+        columns.pod_count[row] += sign
+        if load.ports:
+            (hold if sign > 0 else release)(self._ports[row], load.ports)
+        self.pod_log.note(row)
+
+    def _fill(self, row: int, node: Node) -> None:
+        columns = self.columns
+        counted = {name: amount for name, amount in node.allocatable.items() if is_counted(name)}
+        indexes = {columns.resource(name): amount for name, amount in counted.items()}
+        columns.allocatable[row] = 0
+        for index, amount in indexes.items():
+            columns.allocatable[row, index] = amount
+        columns.pods_max[row] = node.allocatable.get(PODS, 0)
+        columns.unschedulable[row] = node.unschedulable
+        columns.taint_class[row] = self.taints.of(node.taints)
+        columns.alive[row] = True
+
+    def _note_node(self, row: int) -> None:
+        self.node_log.note(row)
+        self.pod_log.note(row)
+
+    def _take_row(self, name: str) -> int:
+        if not self._free:
+            self._grow()
+        row = self._free.pop()
+        self._row_of[name] = row
+        self._names[row] = name
+        self.columns.name_hash[row] = node_hash(name)
+        return row
+
+    def _give_back(self, row: int) -> None:
+        if self._nodes[row] is not None or self._pods[row]:
+            return
+        del self._row_of[self._names[row]]
+        self._names[row] = ""
+        self.columns.clear(row)
+        self._free.append(row)
+        self._note_node(row)
+
+    def _grow(self) -> None:
+        before = self.columns.capacity
+        self.columns.grow()
+        added = self.columns.capacity - before
+        self._nodes.extend([None] * added)
+        self._names.extend([""] * added)
+        self._pods.extend([] for _ in range(added))
+        self._ports.extend({} for _ in range(added))
+        self._free.extend(range(self.columns.capacity - 1, before - 1, -1))
+
+
+def _same_to_plugins(old: Node, new: Node) -> bool:
+    return (
+        old.labels == new.labels
+        and old.allocatable == new.allocatable
+        and old.taints == new.taints
+        and old.unschedulable == new.unschedulable
+        and old.images == new.images
+    )

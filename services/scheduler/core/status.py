@@ -1,0 +1,62 @@
+"""What a plugin answers: a code, the plugin that gave it, and its reasons.
+
+Unschedulable is an answer, not an error: statuses are values and nothing here raises.
+
+Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.go, Code, Status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The kind of an answer; the numbers are upstream's and stand in columns."""
+
+    SUCCESS = 0
+    ERROR = 1
+    UNSCHEDULABLE = 2
+    UNSCHEDULABLE_AND_UNRESOLVABLE = 3
+    WAIT = 4
+    SKIP = 5
+    PENDING = 6
+
+    @property
+    def label(self) -> str:
+        """Return upstream's spelling, such as "UnschedulableAndUnresolvable"."""
+        return _LABELS[self]
+
+    @property
+    def is_rejected(self) -> bool:
+        """Tell whether the answer refuses the pod (which an error does not)."""
+        return self in _REJECTED
+
+
+_LABELS = {
+    Code.SUCCESS: "Success",
+    Code.ERROR: "Error",
+    Code.UNSCHEDULABLE: "Unschedulable",
+    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: "UnschedulableAndUnresolvable",
+    Code.WAIT: "Wait",
+    Code.SKIP: "Skip",
+    Code.PENDING: "Pending",
+}
+_REJECTED = frozenset({Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """An answer of `plugin` ("" where no plugin gave it), with reasons in the plugin's order."""
+
+    code: Code
+    plugin: str = ""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """Return the reasons as one text, joined as upstream joins them."""
+        return ", ".join(self.reasons)
+
+
+SUCCESS = Status(code=Code.SUCCESS)

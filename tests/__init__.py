@@ -1,0 +1,1 @@
+"""Reprieve's tests."""

@@ -1,0 +1,345 @@
+"""The eviction manager against what upstream's own code did, script by script.
+
+The vectors lie outside the repository, in the folder `shared` beside it.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from services.eviction.core.config import ConfigError, EvictionConfig, Mode
+from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
+from services.eviction.core.manager import Manager
+from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary, RlimitStats
+from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
+from services.eviction.core.resources import qos_class
+from services.eviction.core.results import NeedReclaim, StepResult
+from services.eviction.core.signals import ConditionType
+from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
+from services.kube.quantity import Quantity, parse
+from services.kube.taints import TaintEffect, Toleration
+
+GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
+MS = 1_000_000
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_script_decides_as_upstream_does(mode: Mode) -> None:
+    """Each step's state, admissions and decision equal the recorded ones."""
+    checked, failures = 0, []
+    for vector in _vectors(mode):
+        checked += 1
+        failures += [f"{vector['id']}: {each}" for each in _differences(vector, mode)]
+    assert not failures, f"{len(failures)} of {checked} scripts:\n" + "\n".join(failures[:5])
+    assert checked > 200
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_every_script_survives_a_checkpoint_after_each_operation(mode: Mode) -> None:
+    """A manager restored from JSON between any two operations decides no differently."""
+    failures = [
+        f"{vector['id']}: {each}"
+        for vector in _vectors(mode)
+        for each in _differences(vector, mode, restoring=True)
+    ]
+    assert not failures, "\n".join(failures[:5])
+
+
+def _vectors(mode: Mode) -> Iterator[Json]:
+    path = GOLDEN / f"eviction-{mode.value}-dev.jsonl.gz"
+    if not path.exists():
+        pytest.skip(f"the shared golden vectors are not here ({path.name})")
+    with gzip.open(path) as lines:
+        for line in lines:
+            yield orjson.loads(line)
+
+
+def _differences(vector: Json, mode: Mode, *, restoring: bool = False) -> Iterator[str]:
+    """Yield the first difference of each kind that a script shows."""
+    try:
+        node = _Node(_config(vector["config"], mode), restoring=restoring)
+    except ConfigError as error:
+        if str(error) != vector.get("config_error"):
+            yield f"refused with {error}"
+        return
+    if "config_error" in vector:
+        yield f"accepted, expected {vector['config_error']}"
+        return
+    if sorted(str(each) for each in node.manager.thresholds) != sorted(vector["thresholds"]):
+        yield f"parsed {[str(each) for each in node.manager.thresholds]}"
+    for number, (step, recorded) in enumerate(
+        zip(vector["script"], vector["expected"], strict=True)
+    ):
+        expected = {"error": "", "admit": [], **recorded}
+        for key, value in node.take(step).items():
+            if key == "any_of":
+                if value not in expected["any_of"]:
+                    yield f"step {number}: {value}\n  none of {expected['any_of']}"
+                    return
+            elif value != expected[key]:
+                yield f"step {number}: {key} {value}, expected {expected[key]}"
+                return
+
+
+class _Node:
+    """A node that plays a script: it keeps the pods and carries collections out."""
+
+    def __init__(self, config: EvictionConfig, *, restoring: bool) -> None:
+        self.manager = Manager(config)
+        self._config = config
+        self._restoring = restoring
+        self._pods: dict[str, Json] = {}
+
+    def take(self, step: Json) -> Json:
+        """Play one step and return what the vectors record of it."""
+        self._change_pods(step)
+        pods = [_pod(key, each) for key, each in self._pods.items()]
+        assert all(
+            qos_class(pod).value == plain["qos"]
+            for pod, plain in zip(pods, self._pods.values(), strict=True)
+            if "qos" in plain
+        )
+        failed = step.get("summary_error")
+        result = self.manager.synchronize(
+            now_ns=step["at_ms"] * MS,
+            summary=None if failed else self._summary(step["stats"], step["at_ms"]),
+            pods=pods,
+            disk_info_error=step.get("disk_info_error") or "",
+        )
+        self._checkpoint()
+        if isinstance(result, NeedReclaim):
+            after = step.get("stats_after_reclaim") or step["stats"]
+            result = self.manager.resume(self._summary(after, step["at_ms"]))
+            self._checkpoint()
+        return {**_seen(result, list(self._pods)), "admit": self._admissions(step)}
+
+    def _checkpoint(self) -> None:
+        if self._restoring:
+            plain = orjson.loads(orjson.dumps(self.manager.snapshot()))
+            self.manager = Manager(self._config)
+            self.manager.restore(plain)
+
+    def _change_pods(self, step: Json) -> None:
+        if "set_pods" in step:
+            self._pods = {_key(each): each for each in step["set_pods"]}
+        for key in step.get("remove_pods") or []:
+            self._pods.pop(key, None)
+        for each in step.get("add_pods") or []:
+            self._pods[_key(each)] = each
+        for key, stats in (step.get("pod_stats") or {}).items():
+            if key in self._pods:
+                self._pods[key] = {**self._pods[key], "stats": stats}
+
+    def _admissions(self, step: Json) -> list[Json]:
+        decided = []
+        for plain in step.get("admit") or []:
+            pod = _pod(_key(plain), plain)
+            admission = self.manager.admit(pod)
+            decided.append(
+                {
+                    "pod": pod.uid,
+                    "admit": admission.admit,
+                    "reason": admission.reason,
+                    "message": admission.message,
+                }
+            )
+        return decided
+
+    def _summary(self, stats: Json, at_ms: int) -> NodeSummary:
+        usage = {key: _usage(pod["stats"]) for key, pod in self._pods.items() if pod.get("stats")}
+        return NodeSummary(
+            memory=_memory(stats.get("memory"), at_ms),
+            allocatable_memory=_memory(stats.get("allocatable_memory"), at_ms),
+            nodefs=_fs(stats.get("nodefs"), at_ms),
+            imagefs=_fs(stats.get("imagefs"), at_ms),
+            containerfs=_fs(stats.get("containerfs"), at_ms),
+            rlimit=_rlimit(stats.get("rlimit"), at_ms),
+            pods=usage,
+        )
+
+
+def _seen(result: StepResult, listed: list[str]) -> Json:
+    return {
+        "error": result.error,
+        "conditions": [each.value for each in result.under],
+        "under": [each in result.under for each in ConditionType],
+        "thresholds_met": sorted(str(each) for each in result.thresholds_met),
+        "first_observed_ms": {
+            str(each): at_ns // MS for each, at_ns in result.first_observed_ns.items()
+        },
+        "condition_last_observed_ms": {
+            each.value: at_ns // MS for each, at_ns in result.condition_last_observed_ns.items()
+        },
+        "any_of": {
+            "evicted": [each.uid for each in result.evictions],
+            "kills": [_kill(each) for each in result.evictions],
+            "gc": [name for name in ("containers", "images") if getattr(result.collected, name)],
+            "node_events": [_event(each) for each in result.events],
+            "pod_order": [each.uid for each in result.ranking] or listed,
+        },
+    }
+
+
+def _kill(eviction: Eviction) -> Json:
+    kill: Json = {
+        "pod": eviction.uid,
+        "grace_period_override": eviction.grace_period_s,
+        "message": eviction.message,
+        "reason": EVICTED_REASON,
+        "phase": EVICTED_PHASE,
+    }
+    if eviction.condition is not None:
+        condition = eviction.condition
+        assert condition.message == eviction.message
+        kill["condition"] = f"{condition.type}={condition.status}:{condition.reason}"
+        kill["annotations"] = dict(eviction.annotations)
+    return kill
+
+
+def _event(event: NodeEvent) -> str:
+    return f"{event.type}|{event.reason}|{event.message}"
+
+
+def _config(plain: Json, mode: Mode) -> EvictionConfig:
+    return EvictionConfig(
+        mode=mode,
+        hard=plain.get("hard") or {},
+        soft=plain.get("soft") or {},
+        soft_grace=plain.get("soft_grace") or {},
+        min_reclaim=plain.get("min_reclaim") or {},
+        enforce_node_allocatable=tuple(plain.get("enforce_node_allocatable") or ()),
+        pressure_transition_ns=plain["pressure_transition_ms"] * MS,
+        max_pod_grace_s=plain["max_pod_grace_s"],
+        dedicated_imagefs=plain["dedicated_imagefs"],
+        split_containerfs=plain["split_containerfs"],
+        local_storage_isolation=plain["local_storage_isolation"],
+        allow_overwrite_tgps=plain["allow_overwrite_tgps"],
+    )
+
+
+def _key(pod: Json) -> str:
+    return f"{pod.get('ns', 'default')}/{pod['name']}"
+
+
+def _pod(key: str, plain: Json) -> EvictionPod:
+    return EvictionPod(
+        uid=key,
+        namespace=plain.get("ns", "default"),
+        name=plain["name"],
+        priority=plain.get("priority", 0),
+        containers=_containers(plain.get("containers")),
+        init_containers=_containers(plain.get("init_containers")),
+        overhead=_quantities(plain.get("overhead")),
+        volumes=tuple(_volume(each) for each in plain.get("volumes") or []),
+        annotations=plain.get("annotations") or {},
+        termination_grace_s=plain.get("termination_grace_s"),
+        tolerations=tuple(_toleration(each) for each in plain.get("tolerations") or []),
+    )
+
+
+def _containers(plain: list[Json] | None) -> tuple[EvictionContainer, ...]:
+    return tuple(
+        EvictionContainer(
+            name=each["name"],
+            requests=_quantities(each.get("requests")),
+            limits=_quantities(each.get("limits")),
+        )
+        for each in plain or []
+    )
+
+
+def _quantities(plain: dict[str, str] | None) -> dict[str, Quantity]:
+    return {name: parse(text) for name, text in (plain or {}).items()}
+
+
+def _volume(plain: Json) -> Volume:
+    in_memory = plain["kind"] == "emptyDirMemory"
+    return Volume(
+        name=plain["name"],
+        kind="emptyDir" if in_memory else plain["kind"],
+        medium="Memory" if in_memory else "",
+        size_limit=parse(plain["size_limit"]) if plain.get("size_limit") else None,
+    )
+
+
+def _toleration(plain: Json) -> Toleration:
+    effect = plain.get("effect")
+    return Toleration(
+        key=plain.get("key", ""),
+        operator=plain.get("operator", ""),
+        value=plain.get("value", ""),
+        effect=TaintEffect(effect) if effect else None,
+    )
+
+
+def _usage(plain: Json) -> PodUsage:
+    return PodUsage(
+        memory_working_set_bytes=plain.get("memory_ws"),
+        containers=tuple(
+            ContainerUsage(
+                name=each["name"],
+                memory_working_set_bytes=each.get("memory_ws"),
+                rootfs=_fs_usage(each.get("rootfs")),
+                logs=_fs_usage(each.get("logs")),
+            )
+            for each in plain.get("containers") or []
+        ),
+        volumes=tuple(
+            VolumeUsage(
+                name=each["name"],
+                usage=FsUsage(used_bytes=each.get("used"), inodes_used=each.get("inodes_used")),
+            )
+            for each in plain.get("volumes") or []
+        ),
+        ephemeral_storage_bytes=plain.get("ephemeral_used"),
+        processes=plain.get("processes"),
+    )
+
+
+def _fs_usage(plain: Json | None) -> FsUsage | None:
+    if plain is None:
+        return None
+    return FsUsage(used_bytes=plain.get("used"), inodes_used=plain.get("inodes_used"))
+
+
+def _time_ns(plain: Json, at_ms: int) -> int | None:
+    return None if plain.get("no_time") else int(plain.get("time_ms", at_ms)) * MS
+
+
+def _memory(plain: Json | None, at_ms: int) -> MemoryStats | None:
+    if plain is None:
+        return None
+    return MemoryStats(
+        available_bytes=plain.get("available"),
+        working_set_bytes=plain.get("working_set"),
+        time_ns=_time_ns(plain, at_ms),
+    )
+
+
+def _fs(plain: Json | None, at_ms: int) -> FsStats | None:
+    if plain is None:
+        return None
+    return FsStats(
+        available_bytes=plain.get("available"),
+        capacity_bytes=plain.get("capacity"),
+        inodes_free=plain.get("inodes_free"),
+        inodes=plain.get("inodes"),
+        time_ns=_time_ns(plain, at_ms),
+    )
+
+
+def _rlimit(plain: Json | None, at_ms: int) -> RlimitStats | None:
+    if plain is None:
+        return None
+    return RlimitStats(
+        max_pid=plain.get("maxpid"),
+        running_processes=plain.get("procs"),
+        time_ns=_time_ns(plain, at_ms),
+    )

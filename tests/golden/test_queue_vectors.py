@@ -1,0 +1,327 @@
+"""The queue's core against scripts recorded from upstream's PriorityQueue.
+
+Result and state are compared after every operation. Where upstream leaves the order of
+equal entries open, both sides are put into one order.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
+from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.incoming import SubQueue
+from services.queue.core.mode import V1_16, V1_20, QueueMode
+from services.queue.core.outcome import AlreadyPresent, Closed, Requeued, WouldBlock
+from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
+from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+
+GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
+NS_PER_MS = 1_000_000
+BACKOFF_TICK_NS = 1_000_000_000
+NOT_IN_DIGEST = {"rv", "generation", "nominated", "cond_reason"}
+
+Json = Mapping[str, Any]
+
+
+@pytest.mark.parametrize(("mode", "scripts"), [(V1_20, 237), (V1_16, 189)], ids=["v1.20", "v1.16"])
+def test_every_recorded_script_gives_upstreams_results_and_states(
+    mode: QueueMode, scripts: int
+) -> None:
+    """Each operation of each script answers and leaves what upstream's did."""
+    vectors = list(load(mode))
+    differences = [text for vector in vectors if (text := first_difference(mode, vector))]
+    assert not differences, f"{len(differences)} of {len(vectors)}:\n" + "\n".join(differences[:5])
+    assert len(vectors) == scripts
+
+
+@pytest.mark.parametrize("mode", [V1_20, V1_16], ids=lambda mode: mode.name)
+def test_a_queue_restored_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
+    """A checkpoint between any two operations changes nothing."""
+    vectors = list(load(mode))[::7]
+    differences = [text for v in vectors if (text := first_difference(mode, v, restored=True))]
+    assert not differences, "\n".join(differences[:5])
+
+
+def load(mode: QueueMode) -> Iterator[Json]:
+    """Yield the mode's vectors; skip where the recordings are not at hand."""
+    path = GOLDEN / f"queue-{mode.name}-dev.jsonl.gz"
+    if not path.exists():
+        pytest.skip("the recorded vectors are not beside the repository (../shared/golden)")
+    with gzip.open(path, "rt") as lines:
+        for line in lines:
+            yield json.loads(line)
+
+
+def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -> str:
+    """Run a script and tell where it first differs from upstream, "" for nowhere."""
+    run = ScriptRun(mode, vector["config"])
+    for step, (op, expected) in enumerate(zip(vector["script"], vector["expected"], strict=True)):
+        if restored:
+            run.queue = SchedulingQueue.restore(run.config, run.queue.snapshot())
+        result = run.apply(op)
+        recorded = expected.get("result", {})
+        ties = {name for name in recorded if name.endswith("_tie")}
+        actual = {"result": result, "state": comparable(run.state(), ties)}
+        wanted = {
+            "result": {name: recorded[name] for name in recorded if name not in ties},
+            "state": comparable(expected["state"], ties),
+        }
+        if mode is V1_16:  # recorded from a later version's entries: they say nothing here
+            for side in (actual, wanted):
+                drop_attempts(side)
+        for part, value in wanted.items():
+            if actual[part] != value:
+                return (
+                    f"{vector['id']} step {step} {json.dumps(op)}: {part}\n"
+                    f"  upstream {value}\n  here     {actual[part]}"
+                )
+    return ""
+
+
+@dataclass
+class ScriptRun:
+    """One script's queue, and what its harness keeps of pods and pops."""
+
+    mode: QueueMode
+    settings: Json
+    config: QueueConfig = field(init=False)
+    queue: SchedulingQueue = field(init=False)
+    pods: dict[str, QueuedPod] = field(default_factory=dict)
+    popped: dict[str, list[Popped]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        limits = BackoffLimits(
+            initial_ns=self.settings["initial_backoff_ms"] * NS_PER_MS,
+            max_ns=self.settings["max_backoff_ms"] * NS_PER_MS,
+        )
+        self.config = QueueConfig(mode=self.mode, backoff=limits)
+        self.queue = SchedulingQueue(self.config)
+
+    def apply(self, op: Json) -> dict[str, Any]:
+        """Do one operation and return its result in the vectors' shape."""
+        operation: Callable[[Json, int], dict[str, Any] | None] = getattr(self, f"do_{op['op']}")
+        return operation(op, op["at_ms"] * NS_PER_MS) or {}
+
+    def do_tick(self, _op: Json, _now_ns: int) -> None:
+        """Do nothing."""
+
+    def do_add(self, op: Json, now_ns: int) -> None:
+        """Create a pod."""
+        self.queue.add(self.remember(op["pod"]), now_ns=now_ns)
+
+    def do_update(self, op: Json, now_ns: int) -> None:
+        """Change a pod from its last version."""
+        old = None if op.get("old_nil") else self.pods.get(key_of(op["pod"]))
+        self.queue.update(old, self.remember(op["pod"]), now_ns=now_ns)
+
+    def do_delete(self, op: Json, now_ns: int) -> None:
+        """Delete a pod."""
+        self.queue.delete(self.pods[op["key"]].ref, now_ns=now_ns)
+
+    def do_pop(self, _op: Json, now_ns: int) -> dict[str, Any]:
+        """Begin a scheduling cycle, which the heads have announced and a commit begins as well."""
+        heads = self.queue.heads(1)
+        twin = SchedulingQueue.restore(self.config, self.queue.snapshot())
+        outcome = self.queue.pop(now_ns=now_ns)
+        match outcome:
+            case Popped():
+                assert heads == [outcome]
+                assert twin.commit_pop(outcome.id, now_ns=now_ns) == outcome
+                assert twin.snapshot() == self.queue.snapshot()
+                key = f"{outcome.pod.namespace}/{outcome.pod.name}"
+                self.popped.setdefault(key, []).append(outcome)
+                return {
+                    "pod": key,
+                    "attempts": outcome.attempts,
+                    "cycle": outcome.cycle,
+                    "initial_ms": outcome.initial_attempt_ns // NS_PER_MS,
+                    "ts_ms": outcome.timestamp_ns // NS_PER_MS,
+                }
+            case WouldBlock():
+                return {"would_block": True}
+            case Closed(text=text):
+                return {"error": text}
+
+    def do_add_unschedulable(self, op: Json, now_ns: int) -> dict[str, Any] | None:
+        """Fail a cycle."""
+        outcome = self.queue.add_unschedulable(
+            self.take_pop(op["key"], op["cycle"]), now_ns=now_ns, cycle=op["cycle"]
+        )
+        if isinstance(outcome, AlreadyPresent):
+            return {"error": outcome.text}
+        assert isinstance(outcome, Requeued)
+        return None
+
+    def do_done(self, op: Json, _now_ns: int) -> None:
+        """End a cycle well."""
+        self.queue.done(self.take_pop(op["key"], None))
+
+    def do_flush_backoff(self, _op: Json, now_ns: int) -> None:
+        """Flush the backoff queue; the wake-up has told whether that moves anything."""
+        expects = self.queue.next_wakeup_ns(now_ns)
+        moved = self.queue.flush_backoff(now_ns=now_ns)
+        assert not moved or (expects is not None and expects - now_ns < BACKOFF_TICK_NS)
+
+    def do_flush_unschedulable(self, _op: Json, now_ns: int) -> None:
+        """Flush the leftovers."""
+        self.queue.flush_leftover(now_ns=now_ns)
+
+    def do_move_all(self, op: Json, now_ns: int) -> None:
+        """Move all pods on an event of the cluster."""
+        self.queue.move_all(op["event"], now_ns=now_ns)
+
+    def do_assigned_add(self, op: Json, now_ns: int) -> None:
+        """Report a new pod with a node."""
+        self.queue.assigned_add(assigned_pod(op["pod"]), now_ns=now_ns)
+
+    def do_assigned_update(self, op: Json, now_ns: int) -> None:
+        """Report a changed pod with a node."""
+        self.queue.assigned_update(assigned_pod(op["pod"]), now_ns=now_ns)
+
+    def do_nominate(self, op: Json, _now_ns: int) -> None:
+        """Nominate as a preemption does."""
+        self.queue.nominate(self.pods[op["key"]].ref, op["node"])
+
+    def do_nominate_delete(self, op: Json, _now_ns: int) -> None:
+        """Drop a nomination."""
+        self.queue.nominate_delete(self.pods[op["key"]].uid)
+
+    def do_nominated_for(self, op: Json, _now_ns: int) -> dict[str, Any]:
+        """Ask for a node's nominations."""
+        return {"pods": ["/".join(ref.key) for ref in self.queue.nominated_for(op["node"])]}
+
+    def do_pending(self, _op: Json, _now_ns: int) -> dict[str, Any]:
+        """Ask for the pending pods."""
+        return {
+            "pods": sorted("/".join(pod.key) for pod in self.queue.pending()),
+            "num_unschedulable": self.queue.sizes()[SubQueue.UNSCHEDULABLE],
+        }
+
+    def do_close(self, _op: Json, _now_ns: int) -> None:
+        """Close the queue."""
+        self.queue.close()
+
+    def remember(self, pod: Json) -> QueuedPod:
+        """Build the pod and keep it as the last version of its name."""
+        built = queued_pod(pod)
+        self.pods[key_of(pod)] = built
+        return built
+
+    def take_pop(self, key: str, cycle: int | None) -> PopId:
+        """Return the key's pop of that cycle, else its oldest in flight."""
+        pops = self.popped[key]
+        chosen = next((popped for popped in pops if popped.cycle == cycle), pops[0])
+        pops.remove(chosen)
+        return chosen.id
+
+    def state(self) -> dict[str, Any]:
+        """Return the queue's state in the vectors' shape."""
+        state = self.queue.snapshot()
+        raw: dict[str, Any] = {
+            "active": [entry_row(entry) for entry in state.active],
+            "backoff": [
+                [*entry_row(waiting.entry), waiting.expiry_ns // NS_PER_MS]
+                for waiting in state.backoff
+            ],
+            "unschedulable": [entry_row(entry) for entry in state.unschedulable],
+            "nominated": {
+                node.node_name: ["/".join(ref.key) for ref in node.pods]
+                for node in state.nominations
+            },
+            "cycle": state.scheduling_cycle,
+            "move_request_cycle": state.move_request_cycle,
+        }
+        if self.mode is V1_16:
+            raw["pod_backoff"] = {
+                "/".join(backoff.key): self.backoff_row(backoff) for backoff in state.name_backoffs
+            }
+        return raw
+
+    def backoff_row(self, backoff: NameBackoff) -> list[int]:
+        """Return a name's backoff as the vectors write it."""
+        expiry_ns = backoff.updated_ns + backoff_ns(backoff.attempts, self.config.backoff)
+        return [backoff.attempts, backoff.updated_ns // NS_PER_MS, expiry_ns // NS_PER_MS]
+
+
+def comparable(state: Json, ties: set[str]) -> dict[str, Any]:
+    """Put unordered entries, and those that a marked tie leaves open, into one order."""
+    unique = dict(state)
+    unique["unschedulable"] = sorted(state["unschedulable"])
+    if "active_tie" in ties:
+        unique["active"] = sorted_within(state["active"], lambda row: row[2])
+    if "backoff_tie" in ties:
+        unique["backoff"] = sorted_within(state["backoff"], lambda row: row[3])
+    return unique
+
+
+def sorted_within(rows: list[Any], order: Callable[[Any], Any]) -> list[Any]:
+    """Sort runs of neighbours that `order` does not tell apart."""
+    sorted_rows: list[Any] = []
+    run: list[Any] = []
+    for row in rows:
+        if run and order(run[-1]) != order(row):
+            sorted_rows += sorted(run)
+            run = []
+        run.append(row)
+    return sorted_rows + sorted(run)
+
+
+def drop_attempts(side: dict[str, Any]) -> None:
+    """Blank the attempts of results and entries."""
+    side["result"] = {k: v for k, v in side["result"].items() if k != "attempts"}
+    for name in ("active", "backoff", "unschedulable"):
+        side["state"][name] = [[row[0], *row[2:]] for row in side["state"][name]]
+
+
+def entry_row(entry: Entry) -> list[Any]:
+    """Return an entry as the vectors write it."""
+    return ["/".join(entry.key), entry.attempts, entry.timestamp_ns // NS_PER_MS]
+
+
+def key_of(pod: Json) -> str:
+    """Return the pod's namespace and name."""
+    return f"{pod.get('ns', 'default')}/{pod['name']}"
+
+
+def queued_pod(pod: Json) -> QueuedPod:
+    """Build what the queue knows of a vector's pod."""
+    compared = {name: value for name, value in pod.items() if name not in NOT_IN_DIGEST}
+    compared["priority"] = pod.get("priority", 0)
+    return QueuedPod(
+        uid=pod.get("uid", f"uid-{key_of(pod)}"),
+        namespace=pod.get("ns", "default"),
+        name=pod["name"],
+        priority=pod.get("priority", 0),
+        nominated_node_name=pod.get("nominated", ""),
+        digest=hashlib.sha256(json.dumps(compared, sort_keys=True).encode()).digest(),
+        affinity_terms=tuple(
+            affinity_term(term, pod.get("ns", "default")) for term in pod.get("affinity", ())
+        ),
+    )
+
+
+def affinity_term(term: Json, namespace: str) -> AffinityTerm:
+    """Build one required term."""
+    requirements = tuple(
+        Requirement(key=key, operator=Operator.IN, values=(value,))
+        for key, value in term["match_labels"].items()
+    )
+    return AffinityTerm(
+        namespaces=tuple(term.get("namespaces") or (namespace,)),
+        selector=LabelSelector(requirements=requirements),
+    )
+
+
+def assigned_pod(pod: Json) -> AssignedPod:
+    """Build an assigned pod."""
+    return AssignedPod(namespace=pod.get("ns", "default"), labels=pod.get("labels", {}))

@@ -1,0 +1,347 @@
+"""The queue against a naive model: one flat list of entries, searched and sorted each time.
+
+The model knows v1.20's rules and nothing of heaps, indexes or snapshots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
+from services.queue.core.pod import QueuedPod
+from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+
+NS_PER_S = 1_000_000_000
+INITIAL_NS, MAX_NS = NS_PER_S, 10 * NS_PER_S
+ACTIVE, BACKOFF, UNSCHEDULABLE = "active", "backoff", "unschedulable"
+PREFERENCE = (UNSCHEDULABLE, ACTIVE, BACKOFF)
+
+pod_names = st.sampled_from("abcdef")
+priorities = st.integers(min_value=-2, max_value=2)
+versions = st.integers(min_value=0, max_value=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An entry of the model, in `where`."""
+
+    where: str
+    pod: QueuedPod
+    timestamp_ns: int
+    initial_ns: int
+    attempts: int
+    sequence: int
+
+    @property
+    def expiry_ns(self) -> int:
+        """The end of the backoff, doubled step by step."""
+        wait_ns = INITIAL_NS
+        for _ in range(self.attempts - 1):
+            wait_ns = min(wait_ns * 2, MAX_NS)
+        return self.timestamp_ns + wait_ns
+
+
+def row_of(where: str, entry: Entry) -> Row:
+    """Return a real entry as a model's row."""
+    return Row(
+        where=where,
+        pod=entry.pod,
+        timestamp_ns=entry.timestamp_ns,
+        initial_ns=entry.initial_attempt_ns,
+        attempts=entry.attempts,
+        sequence=entry.sequence,
+    )
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Do the same to a queue and to the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = QueueConfig()
+        self.queue = SchedulingQueue(self.config)
+        self.rows: list[Row] = []
+        self.in_flight: dict[PopId, Row] = {}
+        self.pods: dict[str, QueuedPod] = {}
+        self.now_ns = 0
+        self.cycle = 0
+        self.move_cycle = -1
+        self.sequence = 0
+
+    # What happens to pods.
+
+    @initialize(count=st.integers(min_value=0, max_value=6))
+    def start(self, count: int) -> None:
+        """Begin with some pods."""
+        for name in "abcdef"[:count]:
+            self.add(name, 0)
+
+    @rule(name=pod_names, priority=priorities)
+    def add(self, name: str, priority: int) -> None:
+        """Create a pod."""
+        pod = self.version_of(name, priority, 0)
+        self.queue.add(pod, now_ns=self.now_ns)
+        self.rows = [row for row in self.rows if row.pod.name != name]
+        self.rows.append(self.fresh(pod))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data(), priority=priorities, version=versions)
+    def update(self, data: st.DataObject, priority: int, version: int) -> None:
+        """Change a pod, or its status alone."""
+        name = data.draw(st.sampled_from(sorted(self.pods)))
+        old = self.pods[name]
+        new = self.version_of(name, priority, version)
+        where = self.queue.update(old, new, now_ns=self.now_ns)
+        for wanted in (ACTIVE, BACKOFF, UNSCHEDULABLE):
+            row = self.find(wanted, name)
+            if row is not None:
+                self.rows.remove(row)
+                stays = wanted == UNSCHEDULABLE and old.digest == new.digest
+                self.rows.append(
+                    replace(row, pod=new, where=UNSCHEDULABLE if stays else ACTIVE),
+                )
+                assert where == self.rows[-1].where
+                return
+        self.rows.append(self.fresh(new))
+
+    @precondition(lambda self: self.pods)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        """Delete a pod."""
+        name = data.draw(st.sampled_from(sorted(self.pods)))
+        self.queue.delete(self.pods.pop(name).ref, now_ns=self.now_ns)
+        active = self.find(ACTIVE, name)
+        gone = [active] if active else [row for row in self.rows if row.pod.name == name]
+        self.rows = [row for row in self.rows if row not in gone]
+
+    # Scheduling cycles.
+
+    @rule()
+    def pop(self) -> None:
+        """Begin a cycle."""
+        self.began(self.queue.pop(now_ns=self.now_ns))
+
+    @rule(stale=st.booleans())
+    def commit(self, stale: bool) -> None:
+        """Commit the head, or a pop that is not next."""
+        heads = self.queue.heads(1)
+        if not heads:
+            return
+        head = heads[0]
+        if stale:
+            before = self.queue.snapshot()
+            refused = self.queue.commit_pop(PopId("?", head.cycle), now_ns=self.now_ns)
+            assert refused == NotNext(next=head)
+            assert replace(self.queue.snapshot(), now_ns=before.now_ns) == before
+            return
+        outcome = self.queue.commit_pop(head.id, now_ns=self.now_ns)
+        assert isinstance(outcome, Popped)
+        self.began(outcome)
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        """End a cycle with a failure."""
+        pop_id = data.draw(st.sampled_from(sorted(self.in_flight)))
+        row = self.in_flight.pop(pop_id)
+        outcome = self.queue.add_unschedulable(pop_id, now_ns=self.now_ns)
+        places = {held.where for held in self.rows if held.pod.name == row.pod.name}
+        if places:
+            assert isinstance(outcome, AlreadyPresent)
+            assert outcome.queue == next(place for place in PREFERENCE if place in places)
+            return
+        where = BACKOFF if self.move_cycle >= pop_id.cycle else UNSCHEDULABLE
+        assert outcome == Requeued(queue=outcome.queue)
+        assert outcome.queue == where
+        self.rows.append(
+            replace(row, where=where, timestamp_ns=self.now_ns, sequence=self.next_sequence())
+        )
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def done(self, data: st.DataObject) -> None:
+        """End a cycle well."""
+        pop_id = data.draw(st.sampled_from(sorted(self.in_flight)))
+        del self.in_flight[pop_id]
+        self.queue.done(pop_id)
+
+    # Time and the cluster.
+
+    @rule(ms=st.sampled_from([1, 500, 1000, 5000, 30_000]))
+    def wait(self, ms: int) -> None:
+        """Let time pass."""
+        self.now_ns += ms * 1_000_000
+
+    @rule()
+    def flush_backoff(self) -> None:
+        """Tick the second."""
+        self.queue.flush_backoff(now_ns=self.now_ns)
+        self.rows = [
+            replace(row, where=ACTIVE)
+            if row.where == BACKOFF and row.expiry_ns <= self.now_ns
+            else row
+            for row in self.rows
+        ]
+
+    @rule()
+    def flush_leftover(self) -> None:
+        """Tick the half minute."""
+        self.queue.flush_leftover(now_ns=self.now_ns)
+        minute_ago_ns = self.now_ns - 60 * NS_PER_S
+        leftover = [
+            row
+            for row in self.rows
+            if row.where == UNSCHEDULABLE and row.timestamp_ns < minute_ago_ns
+        ]
+        if leftover:
+            self.move(leftover)
+
+    @rule()
+    def move_all(self) -> None:
+        """Let an event of the cluster come."""
+        moved = self.queue.move_all("NodeAdd", now_ns=self.now_ns)
+        unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
+        assert moved == len(unschedulable)
+        self.move(unschedulable)
+
+    @rule()
+    def crash(self) -> None:
+        """Lose the queue and go on from its checkpoint."""
+        self.queue = SchedulingQueue.restore(self.config, self.queue.snapshot())
+
+    # What must hold.
+
+    @invariant()
+    def no_entry_is_lost_or_doubled(self) -> None:
+        """The sub-queues hold the model's entries, each once, in order."""
+        state = self.queue.snapshot()
+        assert [row_of(ACTIVE, entry) for entry in state.active] == self.in_pop_order()
+        backing_off = [row for row in self.rows if row.where == BACKOFF]
+        backing_off.sort(key=lambda row: (row.expiry_ns, row.sequence))
+        assert [row_of(BACKOFF, waiting.entry) for waiting in state.backoff] == backing_off
+        assert [waiting.expiry_ns for waiting in state.backoff] == [
+            row.expiry_ns for row in backing_off
+        ]
+        unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
+        unschedulable.sort(key=lambda row: row.sequence)
+        assert [row_of(UNSCHEDULABLE, entry) for entry in state.unschedulable] == unschedulable
+        assert (state.scheduling_cycle, state.move_request_cycle) == (self.cycle, self.move_cycle)
+
+    @invariant()
+    def no_pop_has_two_holders(self) -> None:
+        """Each pop in flight is there once."""
+        ids = [popped.id for popped in self.queue.snapshot().in_flight]
+        assert len(ids) == len(set(ids))
+        assert set(ids) == set(self.in_flight)
+
+    @invariant()
+    def the_heads_are_what_pops_return(self) -> None:
+        """On a restored copy, for every count up to all of them."""
+        copy = SchedulingQueue.restore(self.config, self.queue.snapshot())
+        heads = self.queue.heads(len(self.rows) + 1)
+        assert [copy.pop(now_ns=self.now_ns) for _ in heads] == heads
+        assert copy.pop(now_ns=self.now_ns) == WouldBlock()
+        for count in range(len(heads)):
+            assert self.queue.heads(count) == heads[:count]
+
+    @invariant()
+    def a_wake_up_moves_something_and_nothing_moves_before(self) -> None:
+        """Tried on restored copies."""
+        wakeup_ns = self.queue.next_wakeup_ns(self.now_ns)
+        assert (wakeup_ns is None) == all(row.where == ACTIVE for row in self.rows)
+        if wakeup_ns is None:
+            return
+        assert self.flushed_at(wakeup_ns) > 0
+        previous_ns = wakeup_ns - NS_PER_S
+        if previous_ns >= self.now_ns:
+            assert self.flushed_at(previous_ns) == 0
+
+    def flushed_at(self, tick_ns: int) -> int:
+        """Return how many pods a copy's flushes would move at this tick."""
+        copy = SchedulingQueue.restore(self.config, self.queue.snapshot())
+        moved = copy.flush_backoff(now_ns=tick_ns)
+        return moved + (0 if tick_ns % (30 * NS_PER_S) else copy.flush_leftover(now_ns=tick_ns))
+
+    # The model's own parts.
+
+    def began(self, outcome: object) -> None:
+        """Take the model's next pod out, as the queue has done."""
+        order = self.in_pop_order()
+        if not order:
+            assert outcome == WouldBlock()
+            return
+        row = order[0]
+        self.rows.remove(row)
+        self.cycle += 1
+        popped = replace(row, attempts=row.attempts + 1)
+        assert isinstance(outcome, Popped)
+        assert (outcome.pod, outcome.cycle) == (popped.pod, self.cycle)
+        assert (outcome.attempts, outcome.timestamp_ns) == (popped.attempts, row.timestamp_ns)
+        self.in_flight[outcome.id] = popped
+
+    def move(self, rows: list[Row]) -> None:
+        """Move unschedulable rows to where they belong."""
+        for row in rows:
+            self.rows.remove(row)
+            waits = row.expiry_ns > self.now_ns
+            self.rows.append(replace(row, where=BACKOFF if waits else ACTIVE))
+        self.move_cycle = self.cycle
+
+    def in_pop_order(self) -> list[Row]:
+        """Return the active rows as they would be popped."""
+        active = [row for row in self.rows if row.where == ACTIVE]
+        return sorted(active, key=lambda row: (-row.pod.priority, row.timestamp_ns, row.sequence))
+
+    def find(self, where: str, name: str) -> Row | None:
+        """Return the row of a name in a sub-queue."""
+        found = [row for row in self.rows if (row.where, row.pod.name) == (where, name)]
+        assert len(found) <= 1
+        return found[0] if found else None
+
+    def fresh(self, pod: QueuedPod) -> Row:
+        """Return the row of a pod that is new to the queue."""
+        return Row(
+            where=ACTIVE,
+            pod=pod,
+            timestamp_ns=self.now_ns,
+            initial_ns=self.now_ns,
+            attempts=0,
+            sequence=self.next_sequence(),
+        )
+
+    def next_sequence(self) -> int:
+        """Count an arrival."""
+        self.sequence += 1
+        return self.sequence
+
+    def version_of(self, name: str, priority: int, version: int) -> QueuedPod:
+        """Build a pod and keep it as the name's last version."""
+        pod = QueuedPod(
+            uid=f"uid-{name}",
+            namespace="ns",
+            name=name,
+            priority=priority,
+            digest=f"{priority} {version}".encode(),
+        )
+        self.pods[name] = pod
+        return pod
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

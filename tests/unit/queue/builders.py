@@ -1,0 +1,83 @@
+"""Builders of what the queue holds, for tests: pods, entries, times in seconds."""
+
+from __future__ import annotations
+
+from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.mode import V1_20, QueueMode
+from services.queue.core.pod import AffinityTerm, QueuedPod
+from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+
+NS_PER_S = 1_000_000_000
+
+
+def seconds(count: float) -> int:
+    """Return `count` seconds in ns."""
+    return int(count * NS_PER_S)
+
+
+def make_queued_pod(
+    name: str = "p",
+    *,
+    priority: int = 0,
+    version: int = 1,
+    nominated: str = "",
+    sort_key: tuple[int, ...] | None = None,
+    affinity: tuple[AffinityTerm, ...] = (),
+) -> QueuedPod:
+    """Return a pod of the namespace ns with UID uid-NAME; another version, another digest."""
+    return QueuedPod(
+        uid=f"uid-{name}",
+        namespace="ns",
+        name=name,
+        priority=priority,
+        nominated_node_name=nominated,
+        sort_key=sort_key,
+        digest=bytes([version]),
+        affinity_terms=affinity,
+    )
+
+
+def make_entry(
+    name: str = "p",
+    *,
+    priority: int = 0,
+    at_ns: int = 0,
+    sequence: int = 1,
+    attempts: int = 1,
+    affinity: tuple[AffinityTerm, ...] = (),
+) -> Entry:
+    """Return an entry added and last failed at `at_ns`."""
+    return Entry(
+        pod=make_queued_pod(name, priority=priority, affinity=affinity),
+        timestamp_ns=at_ns,
+        initial_attempt_ns=at_ns,
+        attempts=attempts,
+        sequence=sequence,
+    )
+
+
+def make_queue(*pods: QueuedPod, mode: QueueMode = V1_20) -> SchedulingQueue:
+    """Return a queue with `pods` added at 0, in this order."""
+    queue = SchedulingQueue(QueueConfig(mode=mode))
+    for pod in pods:
+        queue.add(pod, now_ns=0)
+    return queue
+
+
+def pop(queue: SchedulingQueue, now_ns: int = 0) -> Popped:
+    """Pop a pod that must be there."""
+    popped = queue.pop(now_ns=now_ns)
+    assert isinstance(popped, Popped)
+    return popped
+
+
+def fail_next(queue: SchedulingQueue, now_ns: int = 0) -> PopId:
+    """Pop the next pod and give it back as failed."""
+    popped = pop(queue, now_ns)
+    queue.add_unschedulable(popped.id, now_ns=now_ns)
+    return popped.id
+
+
+def names(entries: tuple[Entry, ...] | list[Entry] | list[Popped]) -> list[str]:
+    """Return the pods' names in order."""
+    return [entry.pod.name for entry in entries]

@@ -1,0 +1,253 @@
+"""The composed queue: cycles, moves, updates, and what it answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.queue.core.entry import Failure, PopId
+from services.queue.core.incoming import SubQueue
+from services.queue.core.mode import V1_16, V1_20, QueueMode
+from services.queue.core.outcome import (
+    AlreadyPresent,
+    Closed,
+    Done,
+    NotInFlight,
+    NotNext,
+    Requeued,
+    WouldBlock,
+)
+from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+from tests.unit.queue.builders import (
+    fail_next,
+    make_queue,
+    make_queued_pod,
+    names,
+    pop,
+    seconds,
+)
+
+
+def test_an_empty_queue_would_block_and_a_closed_one_says_so_once_drained() -> None:
+    """Close does not take pods away."""
+    queue = make_queue()
+    assert queue.pop(now_ns=0) == WouldBlock()
+    queue.add(make_queued_pod("a"), now_ns=0)
+    queue.close()
+    assert pop(queue).pod.name == "a"
+    assert queue.pop(now_ns=0) == Closed(text="scheduling queue is closed")
+
+
+def test_heads_show_what_the_next_pops_return_and_hold_nothing() -> None:
+    """Cycles count up from the next one."""
+    queue = make_queue(make_queued_pod("low"), make_queued_pod("high", priority=5))
+    heads = queue.heads(10)
+    assert [(head.pod.name, head.cycle, head.attempts) for head in heads] == [
+        ("high", 1, 1),
+        ("low", 2, 1),
+    ]
+    queue.add(make_queued_pod("higher", priority=9), now_ns=0)
+    assert pop(queue).pod.name == "higher"
+
+
+def test_a_pop_is_committed_only_if_it_is_the_next() -> None:
+    """Another pod, another cycle and an empty queue are refused, and nothing changes."""
+    queue = make_queue(make_queued_pod("a"), make_queued_pod("b", priority=1))
+    before = queue.snapshot()
+    head = queue.heads(1)[0]
+    for stale in (PopId("uid-a", 1), PopId("uid-b", 2)):
+        assert queue.commit_pop(stale, now_ns=0) == NotNext(next=head)
+    assert queue.snapshot() == before
+    assert queue.commit_pop(head.id, now_ns=0) == head
+    assert queue.snapshot().in_flight == (head,)
+    pop(queue)
+    assert queue.commit_pop(PopId("uid-a", 3), now_ns=0) == NotNext(next=WouldBlock())
+
+
+def test_a_failed_pod_backs_off_only_if_a_move_came_during_its_cycle() -> None:
+    """A move counts from the pop's cycle on, even if it moved nothing."""
+    queue = make_queue(make_queued_pod("a", priority=1), make_queued_pod("b"))
+    first = pop(queue)
+    assert queue.move_all("NodeAdd", now_ns=0) == 0
+    second = pop(queue)
+    assert queue.add_unschedulable(first.id, now_ns=1) == Requeued(queue=SubQueue.BACKOFF)
+    assert queue.add_unschedulable(second.id, now_ns=1) == Requeued(queue=SubQueue.UNSCHEDULABLE)
+
+
+def test_a_leftover_flush_notes_a_move_only_if_it_moves() -> None:
+    """Neither does it move a pod that has waited for exactly a minute."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    assert queue.flush_leftover(now_ns=seconds(60)) == 0
+    assert queue.snapshot().move_request_cycle == -1
+    assert queue.flush_leftover(now_ns=seconds(60) + 1) == 1
+    assert queue.snapshot().move_request_cycle == 1
+
+
+def test_a_failure_refreshes_the_timestamp_and_keeps_the_first_one() -> None:
+    """The failure's plugins stay with the entry."""
+    queue = make_queue(make_queued_pod("a"))
+    failure = Failure(plugins=("NodeResourcesFit",))
+    queue.add_unschedulable(pop(queue).id, now_ns=7, failure=failure)
+    entry = queue.snapshot().unschedulable[0]
+    assert (entry.timestamp_ns, entry.initial_attempt_ns, entry.attempts) == (7, 0, 1)
+    assert entry.failure == failure
+
+
+def test_any_update_takes_a_pod_out_of_its_backoff() -> None:
+    """Even one of the status alone."""
+    queue = make_queue(make_queued_pod("a"))
+    popped = pop(queue)
+    queue.move_all("NodeAdd", now_ns=0)
+    queue.add_unschedulable(popped.id, now_ns=0)
+    pod = make_queued_pod("a")
+    assert queue.update(pod, pod, now_ns=1) is SubQueue.ACTIVE
+    assert pop(queue, 1).attempts == 2
+
+
+def test_only_a_change_outside_the_status_activates_an_unschedulable_pod() -> None:
+    """The digest tells."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    old, changed = make_queued_pod("a"), make_queued_pod("a", version=2)
+    assert queue.update(old, old, now_ns=1) is SubQueue.UNSCHEDULABLE
+    assert queue.update(old, changed, now_ns=1) is SubQueue.ACTIVE
+    assert pop(queue, 1).pod == changed
+
+
+def test_an_update_without_an_old_version_counts_as_changed() -> None:
+    """Upstream would fail there; here the pod is tried again."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    assert queue.update(None, make_queued_pod("a", nominated="n1"), now_ns=1) is SubQueue.ACTIVE
+    assert queue.nominated_for("n1") == (make_queued_pod("a").ref,)
+
+
+def test_an_update_of_priority_reorders_the_active_pods() -> None:
+    """The timestamp and the attempts stay."""
+    queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
+    queue.update(make_queued_pod("b"), make_queued_pod("b", priority=3), now_ns=5)
+    assert [(head.pod.name, head.timestamp_ns) for head in queue.heads(2)] == [("b", 0), ("a", 0)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        (V1_20, "pod: ns/a is already present in the active queue"),
+        (V1_16, "pod is already present in the activeQ"),
+    ],
+    ids=["v1.20", "v1.16"],
+)
+def test_an_update_in_flight_queues_a_second_copy_and_the_first_is_refused(
+    mode: QueueMode, text: str
+) -> None:
+    """The refused copy is gone, and its pop is over."""
+    queue = make_queue(make_queued_pod("a"), mode=mode)
+    first = pop(queue)
+    queue.update(make_queued_pod("a"), make_queued_pod("a", version=2), now_ns=1)
+    second_head = queue.heads(1)[0]
+    assert (second_head.attempts, second_head.initial_attempt_ns) == (1, 1)
+    outcome = queue.add_unschedulable(first.id, now_ns=2)
+    assert outcome == AlreadyPresent(queue=SubQueue.ACTIVE, text=text)
+    assert queue.add_unschedulable(first.id, now_ns=2) == NotInFlight()
+    assert queue.snapshot().in_flight == ()
+
+
+def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
+    """Each outcome names its pop."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    queue.move_all("NodeAdd", now_ns=seconds(9))
+    first = pop(queue, seconds(9))
+    queue.update(make_queued_pod("a"), make_queued_pod("a"), now_ns=seconds(9))
+    second = pop(queue, seconds(9))
+    assert (first.attempts, second.attempts) == (2, 1)
+    assert queue.done(first.id) is Done.APPLIED
+    assert queue.done(first.id) is Done.NOT_IN_FLIGHT
+    queue.add_unschedulable(second.id, now_ns=seconds(9))
+    assert queue.snapshot().unschedulable[0].attempts == 1
+
+
+def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
+    """Its status then says what it is nominated to; a nomination in memory is lost."""
+    queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
+    first, second = pop(queue), pop(queue)
+    queue.nominate(second.pod.ref, "n1")
+    queue.add_unschedulable(
+        first.id, now_ns=1, pod=make_queued_pod("a", version=2, nominated="n2"), cycle=2
+    )
+    queue.add_unschedulable(second.id, now_ns=1)
+    assert queue.nominated_for("n1") == ()
+    assert queue.nominated_for("n2") == (first.pod.ref,)
+
+
+def test_a_pop_tells_and_keeps_the_nomination() -> None:
+    """It ends when the pod is deleted or it is dropped."""
+    queue = make_queue(make_queued_pod("a", nominated="n1"))
+    popped = pop(queue)
+    assert popped.nominated_node_name == "n1"
+    assert queue.nominated_for("n1") == (popped.pod.ref,)
+    queue.delete(popped.pod.ref, now_ns=0)
+    assert queue.nominated_for("n1") == ()
+    assert queue.done(popped.id) is Done.APPLIED
+
+
+def test_adding_again_starts_over() -> None:
+    """Attempts and first time are those of a new pod."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    queue.add(make_queued_pod("a"), now_ns=4)
+    assert queue.sizes()[SubQueue.UNSCHEDULABLE] == 0
+    head = queue.heads(1)[0]
+    assert (head.attempts, head.initial_attempt_ns) == (1, 4)
+
+
+def test_a_wake_up_is_the_first_tick_that_moves_something() -> None:
+    """Until then a flush moves nothing, and at it one does."""
+    queue = make_queue(make_queued_pod("a"))
+    assert queue.next_wakeup_ns(0) is None
+    popped = pop(queue, seconds(0.3))
+    queue.move_all("NodeAdd", now_ns=seconds(0.3))
+    queue.add_unschedulable(popped.id, now_ns=seconds(0.3))
+    assert queue.next_wakeup_ns(seconds(0.3)) == seconds(2)
+    assert queue.flush_backoff(now_ns=seconds(1)) == 0
+    assert queue.flush_backoff(now_ns=seconds(2)) == 1
+    assert queue.next_wakeup_ns(seconds(2)) is None
+
+
+def test_a_closed_queue_asks_for_no_wake_up() -> None:
+    """Its timers have stopped."""
+    queue = make_queue(make_queued_pod("a"))
+    fail_next(queue)
+    queue.close()
+    assert queue.next_wakeup_ns(0) is None
+
+
+def test_incoming_pods_are_counted_by_queue_and_event_until_taken() -> None:
+    """The label values are upstream's."""
+    queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
+    fail_next(queue)
+    queue.move_all("NodeAdd", now_ns=1)
+    queue.flush_backoff(now_ns=seconds(1))
+    assert queue.take_incoming() == {
+        (SubQueue.ACTIVE, "PodAdd"): 2,
+        (SubQueue.UNSCHEDULABLE, "ScheduleAttemptFailure"): 1,
+        (SubQueue.BACKOFF, "NodeAdd"): 1,
+        (SubQueue.ACTIVE, "BackoffComplete"): 1,
+    }
+    assert queue.take_incoming() == {}
+
+
+def test_a_restored_queue_holds_everything() -> None:
+    """Pops in flight, nominations and counters are part of the state."""
+    queue = make_queue(*(make_queued_pod(name) for name in "abcd"), mode=V1_16)
+    fail_next(queue)
+    in_flight = pop(queue)
+    queue.nominate(in_flight.pod.ref, "n1")
+    queue.move_all("NodeAdd", now_ns=5)
+    fail_next(queue, 5)
+    state = queue.snapshot()
+    restored = SchedulingQueue.restore(QueueConfig(mode=V1_16), state)
+    assert restored.snapshot() == state
+    assert [pod.name for pod in restored.pending()] == ["d", "a", "c"]
+    assert restored.done(in_flight.id) is Done.APPLIED
+    assert names(restored.heads(1)) == ["d"]

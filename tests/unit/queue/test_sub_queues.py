@@ -1,0 +1,191 @@
+"""The parts that the queue is composed of, each alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.queue.core.active_queue import ActiveQueue
+from services.queue.core.backoff import AttemptBackoff, BackoffLimits, PodBackoffMap, backoff_ns
+from services.queue.core.backoff_queue import BackoffQueue
+from services.queue.core.keyed_heap import KeyedHeap
+from services.queue.core.nominator import Nominator
+from services.queue.core.pod import AffinityTerm, AssignedPod
+from services.queue.core.ticks import FlushTicks
+from services.queue.core.unschedulable import UnschedulablePods
+from tests.unit.queue.builders import make_entry, make_queued_pod, names, seconds
+
+WEB = LabelSelector(
+    requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),),
+)
+
+
+def test_a_heap_forgets_removed_and_replaced_orders() -> None:
+    """Stale orders never come out, however many there are."""
+    heap = KeyedHeap()
+    for turn in range(500):
+        entry = make_entry("a", at_ns=turn, sequence=turn)
+        heap.put(((), 500 - turn, turn, entry.key), entry)
+    other = make_entry("b")
+    heap.put(((), 0, 1000, other.key), other)
+    heap.remove(other.key)
+    assert len(heap) == 1
+    assert [entry.timestamp_ns for entry in heap.in_order()] == [499]
+    last = heap.pop()
+    assert last is not None
+    assert last.timestamp_ns == 499
+    assert heap.pop() is None
+    assert heap.peek() is None
+
+
+def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
+    """Arrival decides between equal priorities and timestamps."""
+    active = ActiveQueue()
+    active.put(make_entry("late", at_ns=5, sequence=1))
+    active.put(make_entry("second", sequence=3))
+    active.put(make_entry("first", sequence=2))
+    active.put(make_entry("high", priority=1, at_ns=9, sequence=4))
+    assert names(active.entries()) == ["high", "first", "second", "late"]
+    assert names(active.first(2)) == ["high", "first"]
+
+
+def test_a_sort_key_takes_the_place_of_the_priority() -> None:
+    """QueueSort is data: ascending, then the timestamp."""
+    ranks = [make_queued_pod(priority=9, sort_key=(2, 0)).rank, make_queued_pod(priority=9).rank]
+    assert ranks == [(2, 0), (-9,)]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "initial_s", "max_s", "expected_s"),
+    [
+        (1, 1, 10, 1),
+        (4, 1, 10, 8),
+        (5, 1, 10, 10),
+        (3, 1, 4, 4),
+        (1, 8, 2, 8),
+        (2, 8, 2, 2),
+        (0, 1, 10, 1),
+        (10_000, 1, 10, 10),
+        (50, 0, 10, 0),
+    ],
+)
+def test_backoff_doubles_and_tests_the_maximum_after_doubling(
+    attempts: int, initial_s: int, max_s: int, expected_s: int
+) -> None:
+    """An initial backoff above the maximum holds once."""
+    limits = BackoffLimits(initial_ns=seconds(initial_s), max_ns=seconds(max_s))
+    assert backoff_ns(attempts, limits) == seconds(expected_s)
+
+
+def test_a_backoff_ends_at_its_expiry() -> None:
+    """Due is expiry <= now."""
+    backoff = BackoffQueue(AttemptBackoff(BackoffLimits()))
+    backoff.put(make_entry("twice", attempts=2))
+    backoff.put(make_entry("once", attempts=1))
+    assert backoff.next_expiry_ns() == seconds(1)
+    assert backoff.pop_due(seconds(1) - 1) is None
+    due = backoff.pop_due(seconds(1))
+    assert due is not None
+    assert due.pod.name == "once"
+    assert backoff.pop_due(seconds(1)) is None
+
+
+def test_the_backoff_map_is_not_bumped_while_it_runs_nor_at_its_expiry() -> None:
+    """v1.16 bumps only after the expiry."""
+    policy = PodBackoffMap(BackoffLimits())
+    entry = make_entry("a")
+    for now_s in (0, 0.5, 1):
+        policy.record_failure(entry.key, seconds(now_s))
+        assert policy.expiry_ns(entry) == seconds(1)
+    policy.record_failure(entry.key, seconds(1) + 1)
+    assert policy.expiry_ns(entry) == seconds(3) + 1
+
+
+def test_the_backoff_map_forgets_a_name_once_the_maximum_has_passed() -> None:
+    """Last update + maximum < now: the name starts over; at equality it does not."""
+    limits = BackoffLimits()
+    for late_ns, attempts in ((0, 2), (1, 1)):
+        policy = PodBackoffMap(limits)
+        policy.record_failure(("ns", "a"), 0)
+        policy.record_failure(("ns", "a"), limits.max_ns + late_ns)
+        assert [backoff.attempts for backoff in policy.state()] == [attempts]
+
+
+def test_a_name_without_backoff_does_not_wait() -> None:
+    """A name that the map has forgotten is due."""
+    backoff = BackoffQueue(PodBackoffMap(BackoffLimits()))
+    assert not backoff.backs_off(make_entry("a", at_ns=seconds(5)), seconds(5))
+
+
+def test_leftovers_are_strictly_older() -> None:
+    """An entry exactly as old as the limit stays."""
+    unschedulable = UnschedulablePods()
+    for at_ns in (0, 1, 2):
+        unschedulable.put(make_entry(f"p{at_ns}", at_ns=at_ns, sequence=at_ns))
+    assert names(unschedulable.take_older(1)) == ["p0"]
+    assert names(unschedulable.entries()) == ["p1", "p2"]
+
+
+def test_only_pods_whose_required_affinity_matches_await_an_assigned_pod() -> None:
+    """Namespace and labels must both match."""
+    unschedulable = UnschedulablePods()
+    term = AffinityTerm(namespaces=("ns",), selector=WEB)
+    unschedulable.put(make_entry("plain"))
+    unschedulable.put(make_entry("awaits", affinity=(term,)))
+    assert not unschedulable.take_awaiting(AssignedPod(namespace="x", labels={"app": "web"}))
+    assert not unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "db"}))
+    taken = unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "web"}))
+    assert names(taken) == ["awaits"]
+    assert names(unschedulable.entries()) == ["plain"]
+
+
+def test_an_update_that_drops_the_affinity_stops_awaiting() -> None:
+    """The replaced entry's terms count, not the old one's."""
+    unschedulable = UnschedulablePods()
+    entry = make_entry("a", affinity=(AffinityTerm(namespaces=("ns",), selector=WEB),))
+    unschedulable.put(entry)
+    unschedulable.replace(entry.with_pod(make_queued_pod("a")))
+    assert not unschedulable.take_awaiting(AssignedPod(namespace="ns", labels={"app": "web"}))
+
+
+def test_nominating_again_moves_a_pod_to_the_end() -> None:
+    """A node's nominations are in the order in which they were made."""
+    nominator = Nominator()
+    a, b = make_queued_pod("a").ref, make_queued_pod("b").ref
+    for ref in (a, b, a):
+        nominator.nominate(ref, "n1")
+    assert nominator.for_node("n1") == (b, a)
+    nominator.nominate(b, "n2")
+    assert nominator.for_node("n1") == (a,)
+    assert nominator.node_of(b.uid) == "n2"
+
+
+def test_an_update_without_names_keeps_the_nomination_in_memory() -> None:
+    """A status that is cleared drops it, though."""
+    nominator = Nominator()
+    bare, named = make_queued_pod("a"), make_queued_pod("a", nominated="n2")
+    nominator.nominate(bare.ref, "n1")
+    nominator.follow_update(bare, bare)
+    assert nominator.node_of(bare.uid) == "n1"
+    nominator.follow_update(bare, named)
+    assert nominator.node_of(bare.uid) == "n2"
+    nominator.follow_update(named, bare)
+    assert nominator.nominations() == ()
+
+
+def test_ticks_are_whole_seconds_and_half_minutes() -> None:
+    """A leftover is due strictly after a minute; the earlier tick counts."""
+    ticks = FlushTicks()
+    assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=None) is None
+    assert ticks.next_ns(0, expiry_ns=seconds(1.5), oldest_unschedulable_ns=None) == seconds(2)
+    assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=0) == seconds(90)
+    assert ticks.next_ns(0, expiry_ns=seconds(99), oldest_unschedulable_ns=0) == seconds(90)
+
+
+def test_a_tick_comes_at_now_unless_its_flush_is_done() -> None:
+    """What became due at a tick after its flush waits for the next."""
+    due_ns = seconds(3)
+    fresh, flushed = FlushTicks(), FlushTicks(backoff_ns=seconds(3))
+    assert fresh.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None) == due_ns
+    later = flushed.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None)
+    assert later == seconds(4)
