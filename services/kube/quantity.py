@@ -16,7 +16,8 @@ from functools import lru_cache
 
 NANO = 1_000_000_000
 _INT64_MAX = 2**63 - 1
-_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([A-Za-z]*|[eE][+-]?\d+)")
+_LENGTH_MAX = 1000
+_NUMBER = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?([A-Za-z]*|[eE][+-]?\d+)", re.ASCII)
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -57,8 +58,9 @@ class Quantity:
 
     def __str__(self) -> str:
         """Print canonically: the largest suffix that keeps the mantissa an integer."""
-        if self.format is Format.BINARY_SI and abs(self.nano) >= 1024 * NANO:
-            return _binary_text(self.value())
+        whole, fraction = divmod(self.nano, NANO)
+        if self.format is Format.BINARY_SI and abs(whole) >= 1024 and not fraction:
+            return _binary_text(whole)
         return _decimal_text(self.nano, exponent=self.format is Format.DECIMAL_EXPONENT)
 
 
@@ -68,6 +70,8 @@ def parse(text: str) -> Quantity:
 
     Raises QuantityError, naming the text, where it is none.
     """
+    if len(text) > _LENGTH_MAX:
+        raise QuantityError(f"{text[:20]!r}... is not a quantity: it is too long")
     match = _NUMBER.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise QuantityError(

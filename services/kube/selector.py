@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-_INT64 = re.compile(r"[+-]?\d+")
+_INT64 = re.compile(r"[+-]?[0-9]{1,4000}")  # int() reads no more digits than 4,300
 _INT64_LIMIT = 2**63
 
 

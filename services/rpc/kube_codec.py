@@ -141,13 +141,14 @@ def spec_digest(message: pod_pb2.Pod) -> bytes:
     managedFields, which no message carries).
     Source: kubernetes v1.20 pkg/scheduler/internal/queue/scheduling_queue.go, isPodUpdated.
     """
-    meta = meta_pb2.ObjectMeta()
-    meta.CopyFrom(message.metadata)
-    meta.resource_version = ""
-    meta.generation = 0
+    meta = message.metadata
+    if meta.resource_version or meta.generation:
+        meta = meta_pb2.ObjectMeta()
+        meta.CopyFrom(message.metadata)
+        meta.resource_version = ""
+        meta.generation = 0
     named = meta.SerializeToString(deterministic=True)
     asked = message.spec.SerializeToString(deterministic=True)
-    digest = blake2b(len(named).to_bytes(8, "big"), digest_size=_DIGEST_BYTES)
-    digest.update(named)
-    digest.update(asked)
-    return digest.digest()
+    return blake2b(
+        len(named).to_bytes(8, "big") + named + asked, digest_size=_DIGEST_BYTES
+    ).digest()

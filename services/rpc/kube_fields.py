@@ -5,6 +5,7 @@ Each reader takes the path of its field, which a refusal (FieldError) names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TypeVar
@@ -22,12 +23,16 @@ from services.kube.selector import (
     NodeSelectorTerm,
     Operator,
     Requirement,
+    as_int64,
 )
 from services.kube.taints import Taint, TaintEffect, Toleration
 from services.rpc.errors import FieldError
 
 SECOND_NS = 1_000_000_000
+_INT32_MAX = 2**31 - 1
+_PERCENT = re.compile(r"[0-9]{1,18}%")
 _E = TypeVar("_E", bound=Enum)
+_FIELD_OPERATORS = frozenset({Operator.IN, Operator.NOT_IN})
 _LABEL_OPERATORS = frozenset(
     {Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST}
 )
@@ -84,11 +89,15 @@ def int_or_percent(value: Value, field: str) -> IntOrPercent:
     """Return a count or a percentage such as "50%"; refuse others and negative ones."""
     if value.WhichOneof("kind") == "string_value":
         text = value.string_value
-        if text.endswith("%") and text[:-1].isascii() and text[:-1].isdigit():
+        if _PERCENT.fullmatch(text):
             return IntOrPercent(amount=int(text[:-1]), percent=True)
         raise FieldError(field, f'"{text}" is no percentage: write a number, or one such as "50%"')
     number = value.number_value
-    if value.WhichOneof("kind") != "number_value" or number < 0 or not number.is_integer():
+    if (
+        value.WhichOneof("kind") != "number_value"
+        or not 0 <= number <= _INT32_MAX
+        or not number.is_integer()
+    ):
         raise FieldError(field, 'write a whole number from 0, or a percentage such as "50%"')
     return IntOrPercent(amount=int(number))
 
@@ -126,13 +135,32 @@ def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelecto
 
 
 def node_selector_term(message: affinity_pb2.NodeSelectorTerm, field: str) -> NodeSelectorTerm:
-    """Return one term; one without conditions matches nothing."""
-    return NodeSelectorTerm(
-        match_expressions=_node_requirements(
-            message.match_expressions, f"{field}.matchExpressions"
-        ),
-        match_fields=_node_requirements(message.match_fields, f"{field}.matchFields"),
-    )
+    """Return one term; one without conditions matches nothing.
+
+    A term with a condition that upstream cannot parse (a wrong number of values, a field other
+    than by In or NotIn) matches nothing either, so it comes back without conditions.
+    Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go,
+    nodeSelectorRequirementsAsSelector and nodeSelectorRequirementsAsFieldSelector.
+    """
+    labels = _node_requirements(message.match_expressions, f"{field}.matchExpressions")
+    fields = _node_requirements(message.match_fields, f"{field}.matchFields")
+    if not all(map(_label_parses, labels)) or not all(map(_field_parses, fields)):
+        return NodeSelectorTerm()
+    return NodeSelectorTerm(match_expressions=labels, match_fields=fields)
+
+
+def _label_parses(requirement: Requirement) -> bool:
+    match requirement.operator:
+        case Operator.IN | Operator.NOT_IN:
+            return bool(requirement.values)
+        case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+            return not requirement.values
+        case Operator.GT | Operator.LT:
+            return len(requirement.values) == 1 and as_int64(requirement.values[0]) is not None
+
+
+def _field_parses(requirement: Requirement) -> bool:
+    return requirement.operator in _FIELD_OPERATORS and len(requirement.values) == 1
 
 
 def _node_requirements(

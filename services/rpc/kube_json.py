@@ -2,8 +2,9 @@
 
 Reading takes what `kubectl get -o json` and YAML manifests hold: unknown fields are skipped,
 null is an absence, a bare number is taken where a quantity is wanted, and anything else of a
-wrong type is refused with its path. Writing gives what Kubernetes would: 64-bit integers as
-numbers, times as RFC 3339, absent fields left out.
+wrong type is refused with its path. Beyond Kubernetes, a 64-bit integer may be a text, as
+protobuf's own JSON has it. Writing gives what Kubernetes would: 64-bit integers as numbers, times
+as RFC 3339 (a fraction only where there is one), absent fields left out.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from services.rpc.errors import FieldError
 
 _M = TypeVar("_M", bound=Message)
 _Convert = Callable[[object], object]
-_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)")
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
 _INTEGER_TEXT = re.compile(r"-?[0-9]{1,19}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
-_NAMES = {str: "a string", bool: "true or false", dict: "an object", list: "a list"}
+_NAMES = {dict: "an object", list: "a list", type(None): "null"}
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: (32, -(2**31), 2**31),
     FieldDescriptor.CPPTYPE_INT64: (64, -(2**63), 2**63),
@@ -95,10 +98,7 @@ def _read(table: _Table, mapping: object) -> dict[str, Any]:
 
 
 def _refuse(value: object, wanted: str) -> NoReturn:
-    if value is None or isinstance(value, (list, dict)):
-        shown = _NAMES.get(type(value), "null")
-    else:
-        shown = repr(value)
+    shown = _NAMES.get(type(value)) or repr(value)
     raise _RefusedError(f"{shown} where {wanted} is wanted")
 
 
@@ -222,8 +222,8 @@ def _time(text: str) -> Timestamp:
     if match is None:
         _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
     try:
-        moment = datetime.fromisoformat(match[1] + match[3])
-    except ValueError:
+        moment = datetime.fromisoformat(match[1] + match[3]).astimezone(UTC)
+    except (ValueError, OverflowError):
         _refuse(text, 'a time such as "2026-01-01T00:00:00Z"')
     seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
     return Timestamp(seconds=seconds, nanos=nanos)
@@ -253,13 +253,16 @@ def _as_it_is(value: Any) -> Any:
 def _time_text(stamp: Timestamp) -> str:
     moment = _EPOCH + timedelta(seconds=stamp.seconds)
     fraction = f".{stamp.nanos:09d}".rstrip("0") if stamp.nanos else ""
-    return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z".rjust(len(fraction) + 20, "0")
+    return f"{moment.isoformat()[:19]}{fraction}Z"
 
 
-def _value(value: Value) -> int | float | str:
-    if value.WhichOneof("kind") == "string_value":
+def _value(value: Value) -> int | float | str | None:
+    kind = value.WhichOneof("kind")
+    if kind == "string_value":
         return value.string_value
     number = value.number_value
+    if kind != "number_value":
+        return None
     return int(number) if number.is_integer() else number
 
 

@@ -35,7 +35,9 @@ class PodSpecInterner:
         self._limit = limit
         self._specs: dict[bytes, PodSpec] = {}
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
+        """Return how many specs are held."""
         return len(self._specs)
 
     def spec(self, message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:

@@ -162,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert outcome.queue == next(place for place in PREFERENCE if place in places)
             return
         where = BACKOFF if self.move_cycle >= pop_id.cycle else UNSCHEDULABLE
-        assert outcome == Requeued(queue=outcome.queue)
+        assert isinstance(outcome, Requeued)
         assert outcome.queue == where
         self.rows.append(
             replace(row, where=where, timestamp_ns=self.now_ns, sequence=self.next_sequence())
@@ -224,7 +224,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_entry_is_lost_or_doubled(self) -> None:
-        """The sub-queues hold the model's entries, each once, in order."""
+        """Compare the sub-queues with the model's entries, each there once, in order."""
         state = self.queue.snapshot()
         assert [row_of(ACTIVE, entry) for entry in state.active] == self.in_pop_order()
         backing_off = [row for row in self.rows if row.where == BACKOFF]
@@ -257,7 +257,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_wake_up_moves_something_and_nothing_moves_before(self) -> None:
-        """Tried on restored copies."""
+        """Try the flushes on restored copies."""
         wakeup_ns = self.queue.next_wakeup_ns(self.now_ns)
         assert (wakeup_ns is None) == all(row.where == ACTIVE for row in self.rows)
         if wakeup_ns is None:

@@ -1,8 +1,9 @@
 """The question "is any threshold met?" for many nodes at once.
 
 A step changes nothing on a node whose state is at rest, where no watched threshold is met and
-no pod exceeds a limit on local storage. Over a fleet that first test is one pass over columns;
-the manager answers for the few nodes that are left, and `Manager.skip` notes the others' times.
+no pod exceeds a limit on local storage (`local_storage.may_be_evicted` tells who could). Over a
+fleet the second test is one pass over columns; the manager answers for the few nodes that are
+left, and `Manager.skip` notes the others' times.
 
 Columns stand in the order of SIGNALS. Amounts are whole units: an amount with a fraction is
 rounded up, which changes nothing, since what is available is whole.

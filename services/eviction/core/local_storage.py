@@ -33,7 +33,7 @@ def local_storage_evictions(
     evictions = []
     for pod in pods:
         stats = usage.get(pod.uid)
-        if stats is None or pod.is_critical:
+        if stats is None or not may_be_evicted(pod):
             continue
         breach = (
             _empty_dir_breach(pod, stats)
@@ -54,6 +54,17 @@ def local_storage_evictions(
                 )
             )
     return tuple(evictions)
+
+
+def may_be_evicted(pod: EvictionPod) -> bool:
+    """Tell whether some limit on local storage could ever evict `pod`.
+
+    A fact of the spec alone: a node none of whose pods may be so evicted need not be looked at.
+    """
+    limited = any(each.size_limit is not None for each in pod.volumes) or any(
+        _EPHEMERAL_STORAGE in each.limits for each in (*pod.containers, *pod.init_containers)
+    )
+    return limited and not pod.is_critical
 
 
 def _empty_dir_breach(pod: EvictionPod, stats: PodUsage) -> Breach | None:

@@ -1,7 +1,7 @@
 """Observations: what a node's statistics say of each signal.
 
-Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, makeSignalObservations, and
-memory_threshold_notifier's companion for memory, makeMemoryAvailableSignalObservation.
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, makeSignalObservations; for memory as
+on Linux (available, and available plus working set as the capacity).
 """
 
 from __future__ import annotations

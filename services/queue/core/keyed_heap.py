@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from services.queue.core.entry import Entry
 from services.queue.core.pod import PodKey
 
-Order = tuple[tuple[int, ...], int, int, PodKey]
-"""Rank, time in ns, sequence, key: least comes first. The sequence makes it total."""
+Order = tuple[int, tuple[int, ...], int, int, PodKey]
+"""What orders a sub-queue, least first; the sequence, which makes it total; the key."""
 
 _STALE_MIN = 64
 
 
 class KeyedHeap:
-    """Entries by key, and by order."""
+    """Entries by key, and by the order that a sub-queue gives them."""
 
     __slots__ = ("_heap", "_slots")
 
@@ -34,11 +35,12 @@ class KeyedHeap:
     def __contains__(self, key: PodKey) -> bool:
         return key in self._slots
 
-    def put(self, order: Order, entry: Entry) -> None:
+    def put_in_order(self, order: Order, entry: Entry) -> None:
         """Add `entry`, in the place of one with the same key."""
-        self._slots[order[3]] = (order, entry)
-        heappush(self._heap, order)
-        if len(self._heap) > 2 * len(self._slots) + _STALE_MIN:
+        slots, heap = self._slots, self._heap
+        slots[order[4]] = (order, entry)
+        heappush(heap, order)
+        if len(heap) > 2 * len(slots) + _STALE_MIN:
             self._rebuild()
 
     def get(self, key: PodKey) -> Entry | None:
@@ -53,25 +55,32 @@ class KeyedHeap:
 
     def peek(self) -> Entry | None:
         """Return the first entry without taking it out, None if the heap is empty."""
-        while self._heap:
-            slot = self._live(self._heap[0])
-            if slot is not None:
-                return slot
-            heappop(self._heap)
+        heap = self._heap
+        while heap:
+            entry = self._live(heap[0])
+            if entry is not None:
+                return entry
+            heappop(heap)
         return None
 
     def pop(self) -> Entry | None:
         """Take out and return the first entry, None if the heap is empty."""
-        while self._heap:
-            order = heappop(self._heap)
-            entry = self._live(order)
-            if entry is not None:
-                del self._slots[order[3]]
-                return entry
-        return None
+        entry = self.peek()
+        if entry is not None:
+            del self._slots[heappop(self._heap)[4]]
+        return entry
 
-    def in_order(self) -> Iterator[Entry]:
-        """Yield the entries in order without taking them out; k of them cost O(k log k).
+    def first(self, count: int) -> list[Entry]:
+        """Return the first `count` entries in order, fewer if there are fewer."""
+        return list(islice(self._in_order(), count))
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return every entry in order."""
+        slots = self._slots
+        return tuple(slots[order[4]][1] for order in sorted(order for order, _ in slots.values()))
+
+    def _in_order(self) -> Iterator[Entry]:
+        """Yield the entries in order; k of them cost O(k log k).
 
         Walks the heap from its root with a frontier of the nodes that may come next.
         """
@@ -87,7 +96,7 @@ class KeyedHeap:
                 yield entry
 
     def _live(self, order: Order) -> Entry | None:
-        slot = self._slots.get(order[3])
+        slot = self._slots.get(order[4])
         return slot[1] if slot is not None and slot[0] is order else None
 
     def _rebuild(self) -> None:

@@ -14,6 +14,9 @@ from typing import Protocol
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
 
+Rank = tuple[int, tuple[int, ...]]
+"""The first of a sort key and the others: almost always a number and nothing more."""
+
 
 class LabelMatcher(Protocol):
     """A label selector, already parsed."""
@@ -61,7 +64,7 @@ class QueuedPod:
     """One version of a pending pod.
 
     `nominated_node_name` is the one in the pod's status, "" for none. `sort_key` is the
-    QueueSort plugin's order as data, ascending; None is the default order, priority
+    QueueSort plugin's order as data, ascending, not empty; None is the default order, priority
     descending. `gates` name what holds the pod back before it may become active.
     `digest` covers everything outside status, resourceVersion and generation: two
     versions that differ there differ in their digest.
@@ -88,12 +91,14 @@ class QueuedPod:
         return PodRef(uid=self.uid, namespace=self.namespace, name=self.name)
 
     @property
-    def rank(self) -> tuple[int, ...]:
+    def rank(self) -> Rank:
         """The pod's place among pending pods, least first; equal ranks go by queue time.
 
         Source: kubernetes v1.20 plugins/queuesort/priority_sort.go, Less.
         """
-        return (-self.priority,) if self.sort_key is None else self.sort_key
+        if self.sort_key is None:
+            return (-self.priority, ())
+        return (self.sort_key[0], self.sort_key[1:])
 
     def awaits(self, assigned: AssignedPod) -> bool:
         """Tell whether `assigned` matches any of the required affinity terms.

@@ -41,6 +41,7 @@ from services.queue.core.ticks import LEFTOVER_AFTER_NS, FlushTicks
 
 _NO_MOVE_YET = -1
 _ANY_FAILURE = Failure()
+_REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +74,7 @@ class SchedulingQueue:
         self._policy = config.mode.backoff(config.backoff)
         self._queues = SubQueues(self._policy)
         self._nominator = Nominator()
-        self._in_flight: dict[PopId, Popped] = {}
+        self._in_flight: dict[int, Popped] = {}
         self._flushes = FlushTicks()
         self._now_ns = 0
         self._scheduling_cycle = 0
@@ -94,7 +95,7 @@ class SchedulingQueue:
         for entry in state.unschedulable:
             queue._queues.unschedulable.put(entry)
         queue._nominator.restore(state.nominations)
-        queue._in_flight = {popped.id: popped for popped in state.in_flight}
+        queue._in_flight = {popped.cycle: popped for popped in state.in_flight}
         queue._flushes = FlushTicks(
             backoff_ns=state.flushed_backoff_ns, leftover_ns=state.flushed_leftover_ns
         )
@@ -110,9 +111,10 @@ class SchedulingQueue:
     def add(self, pod: QueuedPod, *, now_ns: int) -> None:
         """Make a new pod active, in the place of whatever the queue holds of its name."""
         self._advance(now_ns)
+        key = pod.key
         self._queues.activate(self._new_entry(pod, now_ns), incoming.POD_ADD)
-        self._queues.unschedulable.remove(pod.key)
-        self._queues.backoff.remove(pod.key)
+        self._queues.unschedulable.remove(key)
+        self._queues.backoff.remove(key)
         self._nominator.follow_status(pod)
 
     def update(self, old: QueuedPod | None, new: QueuedPod, *, now_ns: int) -> SubQueue:
@@ -177,8 +179,8 @@ class SchedulingQueue:
             return Closed() if self._closed else WouldBlock()
         self._scheduling_cycle += 1
         popped = self._as_popped(entry, self._scheduling_cycle)
-        assert popped.id not in self._in_flight
-        self._in_flight[popped.id] = popped
+        assert popped.cycle not in self._in_flight
+        self._in_flight[popped.cycle] = popped
         return popped
 
     def heads(self, count: int) -> list[Popped]:
@@ -221,14 +223,15 @@ class SchedulingQueue:
         AddUnschedulableIfNotPresent.
         """
         self._advance(now_ns)
-        popped = self._in_flight.pop(pop_id, None)
+        popped = self._end(pop_id)
         if popped is None:
             return NotInFlight()
         pod = popped.pod if pod is None else pod
-        present = self._queues.where(pod.key)
+        key = pod.key
+        present = self._queues.where(key)
         if present is not None:
             return AlreadyPresent(queue=present, text=self._mode.present.text(present, pod))
-        self._policy.record_failure(pod.key, now_ns)
+        self._policy.record_failure(key, now_ns)
         self._nominator.follow_status(pod)
         entry = Entry(
             pod=pod,
@@ -240,12 +243,11 @@ class SchedulingQueue:
         )
         moved_since = self._move_request_cycle >= (popped.cycle if cycle is None else cycle)
         requeue = self._queues.back_off if moved_since else self._queues.park
-        return Requeued(queue=requeue(entry, incoming.SCHEDULE_ATTEMPT_FAILURE))
+        return _REQUEUED[requeue(entry, incoming.SCHEDULE_ATTEMPT_FAILURE)]
 
     def done(self, pop_id: PopId) -> Done:
         """End a pop whose pod needs no further cycle. Its nomination stays."""
-        ended = self._in_flight.pop(pop_id, None)
-        return Done.NOT_IN_FLIGHT if ended is None else Done.APPLIED
+        return Done.NOT_IN_FLIGHT if self._end(pop_id) is None else Done.APPLIED
 
     # Time passes and the cluster changes.
 
@@ -370,6 +372,13 @@ class SchedulingQueue:
         moved = self._queues.release(entries, event, now_ns)
         self._move_request_cycle = self._scheduling_cycle
         return moved
+
+    def _end(self, pop_id: PopId) -> Popped | None:
+        """Take the pop out of those in flight; a cycle has one pop, of one pod."""
+        popped = self._in_flight.get(pop_id.cycle)
+        if popped is None or popped.pod.uid != pop_id.uid:
+            return None
+        return self._in_flight.pop(pop_id.cycle)
 
     def _new_entry(self, pod: QueuedPod, now_ns: int) -> Entry:
         return Entry(

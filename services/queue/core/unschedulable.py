@@ -19,11 +19,12 @@ from services.queue.core.pod import AssignedPod, PodKey
 class UnschedulablePods:
     """The entries by key, oldest timestamp first."""
 
-    __slots__ = ("_entries", "_with_affinity")
+    __slots__ = ("_entries", "_newest_ns", "_with_affinity")
 
     def __init__(self) -> None:
         self._entries: OrderedDict[PodKey, Entry] = OrderedDict()
         self._with_affinity: dict[PodKey, Entry] = {}
+        self._newest_ns = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -33,18 +34,22 @@ class UnschedulablePods:
 
     def put(self, entry: Entry) -> None:
         """Add an entry whose timestamp is not before any other's."""
-        assert entry.key not in self._entries
-        if self._entries:
-            assert next(reversed(self._entries.values())).timestamp_ns <= entry.timestamp_ns
-        self._entries[entry.key] = entry
-        self._index(entry)
+        key = entry.key
+        assert key not in self._entries
+        assert entry.timestamp_ns >= self._newest_ns
+        self._newest_ns = entry.timestamp_ns
+        self._entries[key] = entry
+        if entry.pod.affinity_terms:
+            self._with_affinity[key] = entry
 
     def replace(self, entry: Entry) -> None:
         """Put a newer version of a pod in the place of the one that is there."""
-        assert self._entries[entry.key].timestamp_ns == entry.timestamp_ns
-        self._entries[entry.key] = entry
-        self._with_affinity.pop(entry.key, None)
-        self._index(entry)
+        key = entry.key
+        assert self._entries[key].timestamp_ns == entry.timestamp_ns
+        self._entries[key] = entry
+        self._with_affinity.pop(key, None)
+        if entry.pod.affinity_terms:
+            self._with_affinity[key] = entry
 
     def get(self, key: PodKey) -> Entry | None:
         """Return the entry of `key`, None if there is none."""
@@ -52,8 +57,10 @@ class UnschedulablePods:
 
     def remove(self, key: PodKey) -> Entry | None:
         """Take out and return the entry of `key`, None if there is none."""
-        self._with_affinity.pop(key, None)
-        return self._entries.pop(key, None)
+        entry = self._entries.pop(key, None)
+        if entry is not None and entry.pod.affinity_terms:
+            del self._with_affinity[key]
+        return entry
 
     def take_all(self) -> list[Entry]:
         """Take out every entry, oldest timestamp first."""
@@ -84,7 +91,3 @@ class UnschedulablePods:
     def entries(self) -> tuple[Entry, ...]:
         """Return every entry, oldest timestamp first."""
         return tuple(self._entries.values())
-
-    def _index(self, entry: Entry) -> None:
-        if entry.pod.affinity_terms:
-            self._with_affinity[entry.key] = entry

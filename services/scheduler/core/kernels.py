@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.scheduler.core.columns import Int64s
-from services.scheduler.core.compiled import compiled
+from services.scheduler.core.compiled import compiled, inlined
 
 Int8s = NDArray[np.int8]
 UInt64s = NDArray[np.uint64]
@@ -23,8 +23,39 @@ UNRESOLVABLE = 1 << 62
 NODE_SCORE_MAX = 100
 
 
+@inlined
+def _highest(refuser: Int8s, raw: Int64s, weights: Int64s, reverse: Int64s) -> tuple[Int64s, int]:
+    highest = np.zeros(raw.shape[0], dtype=np.int64)
+    constant = 0
+    for i in range(raw.shape[0]):
+        for row in range(len(refuser)):
+            if refuser[row] == 0 and raw[i, row] > highest[i]:
+                highest[i] = raw[i, row]
+        if highest[i] == 0 and reverse[i] == 1:
+            constant += NODE_SCORE_MAX * weights[i]
+    return highest, constant
+
+
+@inlined
+def _rank(bits: np.uint64) -> np.uint64:
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
+@inlined
+def _quotient(dividend: int, divisor: int) -> int:
+    """Divide what is not negative, exactly; a float division and a check beat an integer one."""
+    found = int(float(dividend) / float(divisor))
+    if found * divisor > dividend:
+        return found - 1
+    if (found + 1) * divisor <= dividend:
+        return found + 1
+    return found
+
+
 @compiled
-def fit(
+def fit(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
     resources: Int64s,
     amounts: Int64s,
@@ -49,7 +80,7 @@ def fit(
 
 
 @compiled
-def least_allocated(
+def least_allocated(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
     resources: Int64s,
     amounts: Int64s,
@@ -72,12 +103,12 @@ def least_allocated(
             used += amounts[i]
             weight += weights[i]
             if used <= capacity:
-                total += (capacity - used) * NODE_SCORE_MAX // capacity * weights[i]
-        scores[row] = total // weight if weight else 0
+                total += _quotient((capacity - used) * NODE_SCORE_MAX, capacity) * weights[i]
+        scores[row] = _quotient(total, weight) if weight else 0
 
 
 @compiled
-def balanced_allocation(
+def balanced_allocation(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
     resources: Int64s,
     amounts: Int64s,
@@ -115,7 +146,7 @@ def balanced_allocation(
 def refuse(rows: Int64s, codes: Int64s, number: int, refuser: Int8s) -> None:
     """Put plugin `number` down as a row's refuser where its code is not 0 and none is before it.
 
-    refuser: int8[nodes], 0 where nobody refuses, -1 where the row is no node.
+    refuser: int8[nodes], 0 where nobody refuses, negative where the filters are not asked.
     """
     for row in rows:
         if codes[row] != 0 and (refuser[row] == 0 or refuser[row] > number):
@@ -130,15 +161,32 @@ def weigh(rows: Int64s, scores: Int64s, weight: int, totals: Int64s) -> None:
 
 
 @compiled
-def restore(rows: Int64s, base: Int64s, column: Int64s, flags: Int8s, refuser: Int8s) -> None:
+def restore(
+    rows: Int64s, node_totals: Int64s, totals: Int64s, node_refuser: Int8s, refuser: Int8s
+) -> None:
     """Set the rows back to what the nodes alone say, before the pods on them count."""
     for row in rows:
-        column[row] = base[row]
-        refuser[row] = flags[row]
+        totals[row] = node_totals[row]
+        refuser[row] = node_refuser[row]
 
 
 @compiled
-def select(
+def distinct(rows: Int64s, seen: Int8s) -> Int64s:
+    """Return the rows without repetition; `seen` is int8[nodes], zeros before and after."""
+    found = np.empty_like(rows)
+    count = 0
+    for row in rows:
+        if seen[row] == 0:
+            seen[row] = 1
+            found[count] = row
+            count += 1
+    for row in rows:
+        seen[row] = 0
+    return found[:count]
+
+
+@compiled
+def select(  # noqa: PLR0917 - compiled code takes its arguments by position
     refuser: Int8s,
     totals: Int64s,
     raw: Int64s,
@@ -152,34 +200,23 @@ def select(
     totals: sums of the scores that need no normalising. raw: int64[plugins, nodes], scores that
     are normalised over the feasible rows; `reverse` is 1 where less is better.
     """
-    plugins = raw.shape[0]
-    highest = np.zeros(plugins, dtype=np.int64)
+    highest, constant = _highest(refuser, raw, weights, reverse)
     feasible = 0
-    for row in range(len(refuser)):
-        if refuser[row] == 0:
-            feasible += 1
-            for i in range(plugins):
-                highest[i] = max(highest[i], raw[i, row])
     best = -1
     best_total = 0
     best_rank = np.uint64(0)
     for row in range(len(refuser)):
         if refuser[row] != 0:
             continue
-        total = totals[row]
-        for i in range(plugins):
-            score = 0
+        feasible += 1
+        total = totals[row] + constant
+        for i in range(len(highest)):
             if highest[i] != 0:
                 score = NODE_SCORE_MAX * raw[i, row] // highest[i]
-            if reverse[i] == 1:
-                score = NODE_SCORE_MAX - score
-            total += score * weights[i]
+                total += weights[i] * (NODE_SCORE_MAX - score if reverse[i] == 1 else score)
         if best >= 0 and total < best_total:
             continue
-        bits = name_hash[row] + attempt
-        bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        rank = bits ^ (bits >> np.uint64(31))
+        rank = _rank(name_hash[row] + attempt)
         if best < 0 or total > best_total or rank < best_rank:
             best = row
             best_total = total

@@ -19,10 +19,14 @@ _SPECS_MAX = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
-    """One pod's weight: `amounts` int64[resources], `non_zero` int64[2] (CPU, memory), ports."""
+    """One pod's weight: `amounts` int64[resources], `non_zero` int64[2] (CPU, memory), ports.
+
+    `taken` is `amounts` once more, as (column, amount) of what is not 0.
+    """
 
     requests: PodRequests
     amounts: Int64s
+    taken: tuple[tuple[int, int], ...]
     non_zero: Int64s
     ports: tuple[HostPort, ...]
 
@@ -55,6 +59,7 @@ class PodLoads:
         return PodLoad(
             requests=requests,
             amounts=amounts,
+            taken=tuple((index, amount) for index, amount in indexed.items() if amount),
             non_zero=np.array(non_zero, dtype=np.int64),
             ports=host_ports(spec),
         )

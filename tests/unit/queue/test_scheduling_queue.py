@@ -163,6 +163,7 @@ def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
     assert (first.attempts, second.attempts) == (2, 1)
     assert queue.done(first.id) is Done.APPLIED
     assert queue.done(first.id) is Done.NOT_IN_FLIGHT
+    assert queue.done(PopId("uid-b", second.cycle)) is Done.NOT_IN_FLIGHT
     queue.add_unschedulable(second.id, now_ns=seconds(9))
     assert queue.snapshot().unschedulable[0].attempts == 1
 

@@ -25,12 +25,12 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
     heap = KeyedHeap()
     for turn in range(500):
         entry = make_entry("a", at_ns=turn, sequence=turn)
-        heap.put(((), 500 - turn, turn, entry.key), entry)
+        heap.put_in_order((500 - turn, (), 0, turn, entry.key), entry)
     other = make_entry("b")
-    heap.put(((), 0, 1000, other.key), other)
+    heap.put_in_order((0, (), 0, 1000, other.key), other)
     heap.remove(other.key)
     assert len(heap) == 1
-    assert [entry.timestamp_ns for entry in heap.in_order()] == [499]
+    assert [entry.timestamp_ns for entry in heap.entries()] == [499]
     last = heap.pop()
     assert last is not None
     assert last.timestamp_ns == 499
@@ -52,7 +52,7 @@ def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
 def test_a_sort_key_takes_the_place_of_the_priority() -> None:
     """QueueSort is data: ascending, then the timestamp."""
     ranks = [make_queued_pod(priority=9, sort_key=(2, 0)).rank, make_queued_pod(priority=9).rank]
-    assert ranks == [(2, 0), (-9,)]
+    assert ranks == [(2, (0,)), (-9, ())]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,160 @@
+"""Manifests in YAML and plain lists (`kubectl get -o json` or `-o yaml`) as a trace.
+
+What the cluster is (nodes, classes, budgets, pods that have a node) comes at the beginning; then
+what is asked of it (pods and their controllers) in the order of the documents, all at once or
+spaced by `every_ns`. Times are made up and begin at 0.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from replay.identity import name_suffix, object_uid
+from replay.importers.issues import Issues
+from replay.importers.json_stream import json_values
+from replay.importers.kinds import (
+    CLUSTER_SCOPED,
+    WORKLOADS,
+    is_carried,
+    listed,
+    metadata,
+    to_object,
+)
+from replay.importers.misplaced import misplaced_fields
+from replay.importers.options import ImportOptions
+from replay.importers.records import Numbering, Templates
+from replay.importers.yaml_documents import YamlDocumentError, YamlDocuments
+from replay.trace.compression import open_plain
+from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
+from services.rpc.errors import FieldError
+
+NAME = "manifests"
+LOOKED_FOR = 'YAML documents or a JSON object with "apiVersion" and "kind"'
+_Raw = Mapping[str, Any]
+_YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
+_JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` holds manifests."""
+    if _JSON_HEAD.match(start):
+        return True
+    if path.name.removesuffix(".gz").removesuffix(".zst").endswith((".csv", ".md", ".txt")):
+        return False
+    return _YAML_HEAD.search(start.decode("utf-8-sig", "replace")) is not None
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace that the files describe, in the order of `paths`.
+
+    Raises TraceError, with file and line, where a file or an object cannot be read.
+    """
+    manifests = _Manifests(options)
+    for path in paths:
+        for where, raw in _documents(path, manifests.yaml):
+            manifests.add(where, raw)
+    return manifests.records(paths)
+
+
+class _Manifests:
+    """Gathers objects: what the cluster is, and apart from it what is asked of it."""
+
+    def __init__(self, options: ImportOptions) -> None:
+        self.yaml = YamlDocuments()
+        self._options = options
+        self._issues = Issues()
+        self._cluster: list[Object] = []
+        self._asked: list[Object] = []
+
+    def add(self, where: str, raw: object) -> None:
+        """Take a document: an object, or a list of objects."""
+        if not isinstance(raw, dict):
+            raise TraceError(where, "is no Kubernetes object: not a mapping")
+        items = listed(raw)
+        for index, each in enumerate((raw,) if items is None else items):
+            self._add_object(where if items is None else f"{where}, items[{index}]", each)
+
+    def records(self, paths: Sequence[Path]) -> Iterator[Record]:
+        """Yield the trace."""
+        numbering = Numbering()
+        templates = Templates(numbering)
+        yield numbering.header(
+            Header(
+                source=self._options.source or ", ".join(path.name for path in paths),
+                licence=self._options.licence,
+                importer=f"{NAME} 1",
+                options=self._options.as_text(),
+            )
+        )
+        yield from numbering.issues(self._issues)
+        at_ns = 0
+        for each in self._cluster:
+            yield from _created(each, at_ns, numbering, templates)
+        for each in self._asked:
+            yield from _created(each, at_ns, numbering, templates)
+            at_ns += self._options.every_ns
+
+    def _add_object(self, where: str, raw: _Raw) -> None:
+        kind = raw.get("kind")
+        if not is_carried(raw):
+            message = f"{raw.get('apiVersion')} {kind} is not carried in a trace and was left out"
+            self._issues.add("unknown-kind", where, message)
+            return
+        for path in misplaced_fields(raw):
+            message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
+            self._issues.add("misplaced-field", where, message)
+        try:
+            carried = to_object(raw)
+        except FieldError as error:
+            raise TraceError(where, f"{kind}: {error}") from error
+        self._name(metadata(carried), str(kind), where)
+        is_pod = kind == "Pod"
+        if is_pod and carried.pod.status.phase in _TERMINAL:
+            message = "a pod that has ended was left out"
+            self._issues.add("ended-pod", where, message)
+        elif kind in WORKLOADS and not (is_pod and carried.pod.spec.node_name):
+            self._asked.append(carried)
+        else:
+            self._cluster.append(carried)
+
+    def _name(self, meta: ObjectMeta, kind: str, where: str) -> None:
+        if kind not in CLUSTER_SCOPED and not meta.namespace:
+            meta.namespace = "default"
+        if not meta.name and meta.generate_name:
+            ordinal = len(self._asked)
+            meta.name = meta.generate_name + name_suffix(meta.generate_name, ordinal)
+        if not meta.name:
+            raise TraceError(where, f"{kind}: metadata.name is missing")
+        if not meta.uid:
+            meta.uid = object_uid(kind, meta.namespace, meta.name)
+
+
+def _created(
+    each: Object, at_ns: int, numbering: Numbering, templates: Templates
+) -> Iterator[Record]:
+    if each.WhichOneof("object") == "pod":
+        yield from templates.pod_create(at_ns, each.pod)
+    else:
+        yield numbering.record(at_ns, create=each)
+
+
+def _documents(path: Path, documents: YamlDocuments) -> Iterator[tuple[str, Any]]:
+    with open_plain(path) as file:
+        if file.peek(64).lstrip()[:1] == b"{":
+            yield from json_values(file, str(path))
+            return
+        try:
+            for line, document in documents.read(io.TextIOWrapper(file, encoding="utf-8-sig")):
+                yield f"{path}, line {line}", document
+        except YamlDocumentError as error:
+            raise TraceError(f"{path}, line {error.line}", f"is no YAML: {error}") from error
+        except UnicodeDecodeError as error:
+            raise TraceError(str(path), f"is no UTF-8: {error}") from error

@@ -1,0 +1,143 @@
+"""The documents of a YAML file, read fast where documents repeat each other.
+
+Manifests of thousands of pods differ in a name or two. The text of a document is therefore cut into
+the blocks of its outermost mapping, and blocks that were read before are taken from a cache. That
+is exact: a cut is made only before a line "key:" at the mapping's own indentation, each piece is
+read on its own, and unless every piece reads as a mapping of one key (an open quote, an open
+bracket, an alias whose anchor stands elsewhere all fail) the document is read whole instead.
+What is returned is shared between documents and must not be changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+
+_MARK = re.compile(r"---(?:[ \t].*)?$|---$")
+_END = re.compile(r"\.\.\.\s*$")
+_KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9_./-]*):(?: (.*))?$")
+# Plain scalars that are strings in every YAML schema: no number, time or bool looks like this.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*$")
+_WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
+_CACHED_MAX = 8192
+_CUT_KEYS = frozenset({"metadata"})
+
+
+class YamlDocumentError(ValueError):
+    """Text that is no YAML document; `line` is its place in the file, from 1."""
+
+    def __init__(self, problem: str, line: int) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+class _CutError(ValueError):
+    """The document cannot be cut; it is read whole."""
+
+
+class YamlDocuments:
+    """Reads the documents of files, remembering blocks from one to the next."""
+
+    def __init__(self) -> None:
+        self._cache: dict[str, Any] = {}
+
+    def read(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+        """Yield each document that is not empty, with the number of its first line.
+
+        Raises YamlDocumentError.
+        """
+        first, document, directives = 1, list[str](), False
+        for number, text in enumerate(lines, 1):
+            if text[:3] == "---" and _MARK.match(text.rstrip("\r\n")):
+                yield from self._document(first, document, directives)
+                first, document, directives = number, [" " * 3 + text[3:]], False
+            elif text[:3] == "..." and _END.match(text):
+                yield from self._document(first, document, directives)
+                first, document, directives = number + 1, [], False
+            else:
+                directives = directives or text[:1] == "%"
+                document.append(text)
+        yield from self._document(first, document, directives)
+
+    def _document(self, first: int, lines: list[str], whole: bool) -> Iterator[tuple[int, Any]]:
+        if not any(line.strip() and line.lstrip()[0] not in "#%" for line in lines):
+            return
+        try:
+            if whole:
+                raise _CutError
+            value = self._mapping(lines, 0)
+        except (ValueError, yaml.YAMLError):
+            value = _load("".join(lines), first)
+        yield first, value
+
+    def _mapping(self, lines: list[str], indent: int) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key, rest, block in _blocks(lines, indent):
+            if len(block) == 1 and _PLAIN.match(rest) and rest.lower() not in _WORDS:
+                result[key] = rest
+            elif key in _CUT_KEYS and not rest and indent == 0:
+                result[key] = self._cut(key, block)
+            else:
+                result.update(self._piece("".join(block)))
+        return result
+
+    def _cut(self, key: str, block: list[str]) -> Any:
+        text = "".join(block)
+        if (known := self._cache.get(text)) is not None:
+            return known[key]
+        inner = next((line for line in block[1:] if line.strip()), "")
+        indent = len(inner) - len(inner.lstrip(" "))
+        if indent == 0:
+            return self._piece(text)[key]
+        try:
+            return self._mapping(block[1:], indent)
+        except (ValueError, yaml.YAMLError):
+            return self._piece(text)[key]
+
+    def _piece(self, text: str) -> dict[Any, Any]:
+        known: dict[Any, Any] | None = self._cache.get(text)
+        if known is None:
+            known = yaml.load(text, yaml.CSafeLoader)
+            if not isinstance(known, dict) or len(known) != 1:
+                raise _CutError
+            if len(self._cache) >= _CACHED_MAX:
+                self._cache.clear()
+            self._cache[text] = known
+        return known
+
+
+def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield key, text behind it and lines of each block at `indent`."""
+    key, rest, block = "", "", list[str]()
+    for text in lines:
+        bare = text.rstrip("\r\n")
+        match = _KEY.match(bare) if bare[indent : indent + 1].isalpha() else None
+        if match and len(match[1]) == indent and match[2].lower() not in _WORDS:
+            if block:
+                yield key, rest, block
+            key, rest, block = match[2], (match[3] or "").strip(), [text]
+        elif block and (not bare.strip() or bare[: indent + 1].isspace() or _goes_on(bare, indent)):
+            block.append(text)
+        elif bare.strip() and not bare.lstrip().startswith("#"):
+            raise _CutError
+    if block:
+        yield key, rest, block
+
+
+def _goes_on(bare: str, indent: int) -> bool:
+    """Tell whether the line is a comment or a sequence's item at the mapping's indentation."""
+    return bare.startswith(("-", "#"), indent)
+
+
+def _load(text: str, first: int) -> Any:
+    try:
+        return yaml.load(text, yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "no document"
+        raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlDocumentError(str(error), first) from error

@@ -1,0 +1,99 @@
+"""The binary form, ".ktr": records in independent zstd frames.
+
+A frame holds about 1 MiB of records, each preceded by its length as a varint, and no record
+straddles two frames. So a reader can begin at any frame, and a writer can append frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import zstandard
+from google.protobuf.message import DecodeError
+
+from replay.trace.errors import TraceError
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+FRAME_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 16
+_RECORD_BYTES_MAX = 1 << 28
+_LEVEL = 6
+
+
+def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
+    """Yield each record with where it stands. Memory is bounded by the largest record."""
+    number, compressed = 1, file.read(_CHUNK_BYTES)
+    while compressed:
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        rest, count, where = b"", 0, f"{name}, frame {number}"
+        while not frame.eof:
+            if not compressed and not (compressed := file.read(_CHUNK_BYTES)):
+                raise TraceError(where, "ends in the middle")
+            try:
+                plain = rest + frame.decompress(compressed)
+            except zstandard.ZstdError as error:
+                raise TraceError(where, f"is no zstd frame: {error}") from error
+            compressed = frame.unused_data
+            at = 0
+            while (span := _span(plain, at, where)) is not None:
+                count += 1
+                at = span[1]
+                yield where, _decoded(plain[span[0] : at], where, count)
+            rest = plain[at:]
+        if rest:
+            raise TraceError(where, f"ends in the middle of record {count + 1}")
+        number += 1
+        compressed = compressed or file.read(_CHUNK_BYTES)
+
+
+def delimited(record: Record) -> bytes:
+    """Return the record preceded by its length."""
+    encoded = record.SerializeToString()
+    size, prefix = len(encoded), bytearray()
+    while size > 0x7F:
+        prefix.append(size & 0x7F | 0x80)
+        size >>= 7
+    prefix.append(size)
+    return bytes(prefix) + encoded
+
+
+def frame(records: bytes) -> bytes:
+    """Return delimited records as one zstd frame."""
+    return zstandard.ZstdCompressor(level=_LEVEL).compress(records)
+
+
+def starts_like_records(plain: bytes) -> bool:
+    """Tell whether uncompressed bytes begin with a length and a record of a trace.
+
+    A record begins with the tag of at_ns, sequence or header; in JSON a quote, a bracket or a space
+    stands there.
+    """
+    size = next((at for at, byte in enumerate(plain[:5], 1) if byte < 0x80), 0)
+    return 0 < size < len(plain) and plain[size] in (0x08, 0x10, 0x1A)
+
+
+def _span(data: bytes, at: int, where: str) -> tuple[int, int] | None:
+    """Return start and end of the record at `at`, None where it is not whole yet."""
+    size, shift, end = 0, 0, len(data)
+    while at < end:
+        byte = data[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if size > _RECORD_BYTES_MAX:
+                break
+            return (at, at + size) if at + size <= end else None
+        shift += 7
+        if shift > 28:
+            break
+    else:
+        return None
+    raise TraceError(where, f"a record's length is out of range (at most {_RECORD_BYTES_MAX})")
+
+
+def _decoded(encoded: bytes, where: str, count: int) -> Record:
+    try:
+        return Record.FromString(encoded)
+    except DecodeError as error:
+        raise TraceError(f"{where}, record {count}", "is no record of a trace") from error

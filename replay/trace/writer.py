@@ -1,0 +1,138 @@
+"""Writing the native trace, in the form that the file's name asks for."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Protocol, Self, cast
+
+import zstandard
+
+from replay.trace.errors import TraceError
+from replay.trace.frames import FRAME_BYTES, delimited, frame
+from replay.trace.lines import line
+from replay.trace.order import OrderCheck
+from replay.trace.reader import read
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")
+
+
+class _Sink(Protocol):
+    def write(self, record: Record) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Writer:
+    """Writes records to a file: ".ktr", or ".jsonl" as it is, with ".gz" or with ".zst".
+
+    A context manager. With `append`, what the file already holds is read first (and must be a whole
+    trace), and the records that are written go on from there. Raises TraceError where the name has
+    none of these endings, and where a record breaks the order of a trace.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, append: bool = False) -> None:
+        self.path = Path(path)
+        self.records = 0
+        self._order = OrderCheck()
+        if not self.path.name.endswith(SUFFIXES):
+            raise TraceError(str(self.path), f"a trace's name ends in {', '.join(SUFFIXES)}")
+        if append and self.path.exists():
+            for record in read(self.path):
+                self._order.problem(record)
+        try:
+            file = self.path.open("ab" if append else "wb")
+        except OSError as error:
+            problem = f"cannot be written: {error.strerror or error}"
+            raise TraceError(str(self.path), problem) from error
+        self._sink = _sink(file, self.path.name)
+
+    def write(self, record: Record) -> None:
+        """Write one record."""
+        if problem := self._order.problem(record):
+            raise TraceError(f"{self.path}, record {record.sequence}", problem)
+        self._sink.write(record)
+        self.records += 1
+
+    def flush(self) -> None:
+        """Hand to the system all that was written; in a ".ktr" this ends the frame."""
+        self._sink.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        self._sink.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def write(path: str | os.PathLike[str], records: Iterable[Record]) -> int:
+    """Write a whole trace and return how many records it has."""
+    with Writer(path) as writer:
+        for record in records:
+            writer.write(record)
+    return writer.records
+
+
+class _FrameSink:
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._pending = bytearray()
+
+    def write(self, record: Record) -> None:
+        self._pending += delimited(record)
+        if len(self._pending) >= FRAME_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._pending:
+            self._file.write(frame(bytes(self._pending)))
+            self._pending.clear()
+        self._file.flush()
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+class _LineSink:
+    def __init__(self, stream: BinaryIO, file: BinaryIO) -> None:
+        self._stream = stream
+        self._file = file
+
+    def write(self, record: Record) -> None:
+        self._stream.write(line(record))
+
+    def flush(self) -> None:
+        self._stream.flush()
+        self._file.flush()
+
+    def close(self) -> None:
+        if self._stream is not self._file:
+            self._stream.close()
+        self._file.close()
+
+
+def _sink(file: BinaryIO, name: str) -> _Sink:
+    if name.endswith(".ktr"):
+        return _FrameSink(file)
+    if name.endswith(".gz"):
+        # mtime 0 and no name: equal traces are equal files.
+        stream = gzip.GzipFile(filename="", fileobj=file, mode="wb", mtime=0)
+        return _LineSink(cast("BinaryIO", stream), file)
+    if name.endswith(".zst"):
+        compressed = zstandard.ZstdCompressor().stream_writer(file, closefd=False)
+        return _LineSink(cast("BinaryIO", compressed), file)
+    return _LineSink(file, file)

@@ -1,0 +1,348 @@
+"""The objects that an API server would hold, and the events that their changes cause.
+
+A change is made through a method here, which does three things: it changes the object, appends the
+event that a watch would tell (for the scheduler's next round), and marks what controllers must look
+at again. Objects are the contract's own messages: the world stores documents, as an API server does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.kube.v1alpha1 import (
+    meta_pb2,
+    node_pb2,
+    object_pb2,
+    object_ref_pb2,
+    pod_pb2,
+    policy_pb2,
+    workloads_pb2,
+)
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from replay.world.conditions import set_pod_condition, timestamp
+from replay.world.models import DEFAULT_GRACE_S
+from services.kube.pod import DEFAULT_SCHEDULER
+
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PodRecord:
+    """A pod as the API server holds it, and what the world knows of its life.
+
+    `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
+    has decided to evict it. `tried_at` is the snapshot's version at its last scheduling attempt.
+    """
+
+    uid: str
+    key: str
+    message: pod_pb2.Pod
+    life: trace_pb2.PodLife
+    owner_uid: str = ""
+    queued: bool = False
+    running_ns: int | None = None
+    eviction: eviction_pb2.Eviction | None = None
+    removal: str = ""
+    tried_at: int = -1
+
+    @property
+    def node_name(self) -> str:
+        """Return the node that the pod is bound to, "" for none."""
+        return self.message.spec.node_name
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether the pod has ended."""
+        return self.message.status.phase in _TERMINAL
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether its deletion was asked for."""
+        return self.message.metadata.HasField("deletion_timestamp")
+
+    @property
+    def grace_s(self) -> int:
+        """Return how long it may take to stop, in seconds."""
+        spec = self.message.spec
+        if spec.HasField("termination_grace_period_seconds"):
+            return spec.termination_grace_period_seconds
+        return DEFAULT_GRACE_S
+
+    @property
+    def priority(self) -> int:
+        """Return spec.priority."""
+        return self.message.spec.priority
+
+    def session_ref(self) -> session_pb2.PodRef:
+        """Return its name for the services."""
+        meta = self.message.metadata
+        return session_pb2.PodRef(uid=self.uid, namespace=meta.namespace, name=meta.name)
+
+    def object_ref(self) -> object_ref_pb2.ObjectRef:
+        """Return its name for logs."""
+        meta = self.message.metadata
+        return object_ref_pb2.ObjectRef(
+            kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Changed:
+    """What controllers must look at again, in order of the first change (dicts used as sets)."""
+
+    owners: dict[str, None] = field(default_factory=dict)
+    deployments: dict[str, None] = field(default_factory=dict)
+    pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
+    budgets: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+
+
+class Cluster:
+    """All objects of the simulated cluster; `events` are those of the next round."""
+
+    def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
+        self._scheduler_names = scheduler_names
+        self._resource_version = 0
+        self.pods: dict[str, PodRecord] = {}
+        self.nodes: dict[str, node_pb2.Node] = {}
+        self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
+        self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
+        self.pod_uids: dict[str, str] = {}
+        self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
+        self.replica_sets: dict[str, workloads_pb2.ReplicaSet] = {}
+        self.deployments: dict[str, workloads_pb2.Deployment] = {}
+        self.pending: dict[str, PodRecord] = {}
+        self.events: list[scheduler_pb2.Event] = []
+        self.changed = Changed()
+        self.snapshot_version = 0
+        self.tried = 0
+
+    # Pods
+
+    def create_pod(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> PodRecord:
+        """Add a pod whose admission is over; the caller makes sure that its UID and key are free."""
+        meta = message.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        pod = PodRecord(
+            uid=meta.uid, key=key, message=message, life=life, owner_uid=controller_uid(message)
+        )
+        if not meta.HasField("creation_timestamp"):
+            meta.creation_timestamp.CopyFrom(timestamp(now_ns))
+        message.status.phase = message.status.phase or "Pending"
+        if message.spec.scheduling_gates and not pod.node_name:
+            set_pod_condition(
+                message.status,
+                "PodScheduled",
+                "False",
+                now_ns,
+                "SchedulingGated",
+                "Scheduling is blocked due to non-empty scheduling gates",
+            )
+        self._stamp(meta)
+        self.pods[pod.uid] = pod
+        self.pod_uids[key] = pod.uid
+        if pod.owner_uid:
+            self.pods_by_owner.setdefault(pod.owner_uid, {})[pod.uid] = pod
+        if pod.node_name:
+            self.pods_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+            self._snapshot_changed()
+        else:
+            self._enlist(pod)
+        self._event(now_ns).add.pod.CopyFrom(message)
+        self._pod_changed(pod)
+        return pod
+
+    def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
+        """Apply the Binding subresource."""
+        pod.message.spec.node_name = node_name
+        set_pod_condition(pod.message.status, "PodScheduled", "True", now_ns)
+        self.pods_by_node.setdefault(node_name, {})[pod.uid] = pod
+        self._delist(pod)
+        self._snapshot_changed()
+        patch = self._patch(now_ns, pod)
+        patch.node_name = node_name
+        patch.status.CopyFrom(pod.message.status)
+        self._pod_changed(pod)
+
+    def status_changed(self, now_ns: int, pod: PodRecord) -> None:
+        """Tell that `pod.message.status` was changed."""
+        if pod.is_terminal:
+            self._delist(pod)
+            if pod.node_name:
+                self._snapshot_changed()
+        self._patch(now_ns, pod).status.CopyFrom(pod.message.status)
+        self._pod_changed(pod)
+
+    def deletion_asked(self, now_ns: int, pod: PodRecord, grace_s: int) -> None:
+        """Set deletionTimestamp to the request plus the grace period, and tell the status too."""
+        deletion_ns = now_ns + grace_s * 1_000_000_000
+        meta = pod.message.metadata
+        meta.deletion_timestamp.CopyFrom(timestamp(deletion_ns))
+        meta.deletion_grace_period_seconds = grace_s
+        patch = self._patch(now_ns, pod)
+        patch.deletion_ns = deletion_ns
+        patch.status.CopyFrom(pod.message.status)
+        self._pod_changed(pod)
+
+    def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
+        """Take a user's new version of a pod; what the system owns stays as it is."""
+        old = pod.message
+        message.metadata.uid = pod.uid
+        message.metadata.creation_timestamp.CopyFrom(old.metadata.creation_timestamp)
+        if old.metadata.HasField("deletion_timestamp"):
+            message.metadata.deletion_timestamp.CopyFrom(old.metadata.deletion_timestamp)
+        message.spec.node_name = old.spec.node_name
+        message.status.CopyFrom(old.status)
+        pod.message = message
+        self._stamp(message.metadata)
+        if pod.queued:
+            self.tried -= pod.tried_at == self.snapshot_version
+            pod.tried_at = -1
+        elif not pod.node_name:
+            self._enlist(pod)
+        self._event(now_ns).update.pod.CopyFrom(message)
+        self._pod_changed(pod)
+
+    def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
+        """Take a pod out for good."""
+        del self.pods[pod.uid]
+        if self.pod_uids.get(pod.key) == pod.uid:
+            del self.pod_uids[pod.key]
+        if pod.owner_uid:
+            self.pods_by_owner[pod.owner_uid].pop(pod.uid, None)
+        self._delist(pod)
+        if pod.node_name:
+            self.pods_by_node[pod.node_name].pop(pod.uid, None)
+            if not pod.is_terminal:
+                self._snapshot_changed()
+        self._event(now_ns).delete.CopyFrom(pod.object_ref())
+        self._pod_changed(pod)
+
+    def tried_now(self, pod: PodRecord) -> None:
+        """Note that a pending pod was tried on the snapshot as it stands."""
+        if pod.queued and pod.tried_at != self.snapshot_version:
+            pod.tried_at = self.snapshot_version
+            self.tried += 1
+
+    def all_tried(self) -> bool:
+        """Tell whether every pending pod was tried since the snapshot last changed."""
+        return self.tried >= len(self.pending)
+
+    # Nodes
+
+    def put_node(self, now_ns: int, node: node_pb2.Node) -> None:
+        """Add or replace a node."""
+        name = node.metadata.name
+        is_new = name not in self.nodes
+        self.nodes[name] = node
+        self._stamp(node.metadata)
+        event = self._event(now_ns)
+        (event.add if is_new else event.update).node.CopyFrom(node)
+        self.changed.nodes[name] = None
+        self._snapshot_changed()
+
+    def remove_node(self, now_ns: int, name: str) -> list[PodRecord]:
+        """Take a node out and return the pods that were on it, which the caller must end."""
+        node = self.nodes.pop(name)
+        self._event(now_ns).delete.CopyFrom(
+            object_ref_pb2.ObjectRef(kind="Node", name=name, uid=node.metadata.uid)
+        )
+        self.changed.nodes[name] = None
+        self._snapshot_changed()
+        return list(self.pods_by_node.get(name, {}).values())
+
+    # Other objects
+
+    def put_budget(self, now_ns: int, budget: policy_pb2.PodDisruptionBudget) -> None:
+        """Add or replace a disruption budget."""
+        key = f"{budget.metadata.namespace}/{budget.metadata.name}"
+        is_new = key not in self.budgets
+        self.budgets[key] = budget
+        self._stamp(budget.metadata)
+        event = self._event(now_ns)
+        (event.add if is_new else event.update).pod_disruption_budget.CopyFrom(budget)
+
+    def remove_budget(self, now_ns: int, key: str) -> None:
+        """Take a disruption budget out; an unknown one is accepted."""
+        budget = self.budgets.pop(key, None)
+        if budget is not None:
+            self._event(now_ns).delete.CopyFrom(
+                object_ref_pb2.ObjectRef(
+                    kind="PodDisruptionBudget",
+                    namespace=budget.metadata.namespace,
+                    name=budget.metadata.name,
+                    uid=budget.metadata.uid,
+                )
+            )
+
+    def put_other(self, now_ns: int, message: object_pb2.Object, *, is_new: bool) -> None:
+        """Tell of an object that the world itself does not read."""
+        event = self._event(now_ns)
+        (event.add if is_new else event.update).CopyFrom(message)
+
+    def remove_other(self, now_ns: int, ref: object_ref_pb2.ObjectRef) -> None:
+        """Tell that an object which the world itself does not read has gone."""
+        self._event(now_ns).delete.CopyFrom(ref)
+
+    def take_events(self) -> list[scheduler_pb2.Event]:
+        """Return the events of the next round and begin a new one."""
+        events, self.events = self.events, []
+        return events
+
+    def take_changed(self) -> Changed:
+        """Return what controllers must look at and begin anew."""
+        changed, self.changed = self.changed, Changed()
+        return changed
+
+    # How
+
+    def _enlist(self, pod: PodRecord) -> None:
+        name = pod.message.spec.scheduler_name or DEFAULT_SCHEDULER
+        if name in self._scheduler_names and not pod.message.spec.scheduling_gates:
+            pod.queued = True
+            self.pending[pod.uid] = pod
+
+    def _delist(self, pod: PodRecord) -> None:
+        if pod.queued:
+            pod.queued = False
+            del self.pending[pod.uid]
+            self.tried -= pod.tried_at == self.snapshot_version
+
+    def _snapshot_changed(self) -> None:
+        self.snapshot_version += 1
+        self.tried = 0
+
+    def _pod_changed(self, pod: PodRecord) -> None:
+        self.changed.pods[pod.uid] = pod.message
+        if pod.owner_uid:
+            self.changed.owners[pod.owner_uid] = None
+
+    def _stamp(self, meta: meta_pb2.ObjectMeta) -> str:
+        self._resource_version += 1
+        meta.resource_version = str(self._resource_version)
+        return meta.resource_version
+
+    def _event(self, now_ns: int) -> scheduler_pb2.Event:
+        event = scheduler_pb2.Event(at_ns=now_ns)
+        self.events.append(event)
+        return event
+
+    def _patch(self, now_ns: int, pod: PodRecord) -> scheduler_pb2.PodPatch:
+        event = self._event(now_ns)
+        event.patch.resource_version = self._stamp(pod.message.metadata)
+        meta = pod.message.metadata
+        event.patch.pod.uid = pod.uid
+        event.patch.pod.namespace = meta.namespace
+        event.patch.pod.name = meta.name
+        return event.patch
+
+
+def controller_uid(message: pod_pb2.Pod) -> str:
+    """Return the UID of the controller that manages the pod, "" for none."""
+    for owner in message.metadata.owner_references:
+        if owner.controller:
+            return owner.uid
+    return ""

@@ -1,0 +1,56 @@
+"""Conditions of pods and nodes: set one, and say whether anything changed.
+
+Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.timestamp_pb2 import Timestamp
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+
+
+def timestamp(at_ns: int) -> Timestamp:
+    """Return ns since the Unix epoch as a Timestamp."""
+    return Timestamp(seconds=at_ns // 1_000_000_000, nanos=at_ns % 1_000_000_000)
+
+
+def nanoseconds(stamp: Timestamp) -> int:
+    """Return a Timestamp as ns since the Unix epoch."""
+    return stamp.seconds * 1_000_000_000 + stamp.nanos
+
+
+def set_pod_condition(
+    status: pod_pb2.PodStatus,
+    type_: str,
+    value: str,
+    now_ns: int,
+    reason: str = "",
+    message: str = "",
+) -> bool:
+    """Set a pod's condition; False where it stood so already.
+
+    The transition time moves only when the condition's status does.
+    """
+    condition = next((each for each in status.conditions if each.type == type_), None)
+    if condition is None:
+        condition = status.conditions.add(type=type_)
+    elif (condition.status, condition.reason, condition.message) == (value, reason, message):
+        return False
+    if condition.status != value:
+        condition.last_transition_time.CopyFrom(timestamp(now_ns))
+    condition.status, condition.reason, condition.message = value, reason, message
+    return True
+
+
+def set_node_condition(
+    status: node_pb2.NodeStatus, type_: str, value: str, now_ns: int, reason: str, message: str
+) -> bool:
+    """Set a node's condition; False where its status stood so already."""
+    condition = next((each for each in status.conditions if each.type == type_), None)
+    if condition is None:
+        condition = status.conditions.add(type=type_)
+    if condition.status == value:
+        return False
+    condition.status, condition.reason, condition.message = value, reason, message
+    condition.last_transition_time.CopyFrom(timestamp(now_ns))
+    return True

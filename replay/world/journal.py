@@ -1,0 +1,135 @@
+"""What happened, in order: the decision log's entries, and notes that the summary shows.
+
+An entry is a function of (trace, configuration, seed, version) only: it holds virtual time, the
+round and a number, never a wall-clock value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.kube.v1alpha1 import object_ref_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from replay.world.cluster import PodRecord
+
+Sink = Callable[[trace_pb2.Decision], None]
+
+
+class Journal:
+    """Numbers what happens and hands it to `sink`; `round_` is set by whoever runs the rounds."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._sequence = 0
+        self.round_ = 0
+        self.notes: Counter[tuple[str, str]] = Counter()
+
+    def note(self, kind: str, text: str) -> None:
+        """Count something that people should know and no decision depends on."""
+        self.notes[kind, text] += 1
+
+    def scheduled(
+        self, now_ns: int, pod: PodRecord, outcome: scheduler_pb2.Outcome, refused: str = ""
+    ) -> None:
+        """Enter a binding, or one that was refused."""
+        bind = outcome.bind
+        entry = self._entry(now_ns, pod.object_ref(), refused)
+        entry.observed.scheduled.node_name = bind.node_name
+        entry.observed.scheduled.attempts = outcome.attempts
+        entry.observed.scheduled.waited_ns = now_ns - outcome.first_enqueued_ns
+        entry.observed.scheduled.feasible_nodes = bind.feasible_nodes
+        entry.observed.scheduled.tied_nodes = bind.tied_nodes
+        if bind.HasField("score"):
+            entry.observed.scheduled.score = bind.score
+        self._sink(entry)
+
+    def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
+        """Enter an attempt that bound nothing."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.failed_scheduling.message = message
+        entry.observed.failed_scheduling.attempts = attempts
+        entry.observed.failed_scheduling.reason = reason
+        self._sink(entry)
+
+    def nominated(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        preemption: scheduler_pb2.Preemption | None,
+        refused: str = "",
+    ) -> None:
+        """Enter a nomination with its victims, or (None) that it was cleared."""
+        entry = self._entry(now_ns, pod.object_ref(), refused)
+        nominated = entry.observed.nominated
+        nominated.SetInParent()
+        if preemption is not None:
+            nominated.node_name = preemption.node_name
+            nominated.decided_by = preemption.decided_by
+            nominated.candidates = preemption.candidates
+            nominated.budget_violations = preemption.budget_violations
+            for victim in preemption.victims:
+                nominated.victims.add(
+                    kind="Pod",
+                    namespace=victim.pod.namespace,
+                    name=victim.pod.name,
+                    uid=victim.pod.uid,
+                )
+        self._sink(entry)
+
+    def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:
+        """Enter a victim's lot."""
+        entry = self._entry(now_ns, victim.object_ref())
+        entry.observed.preempted.by.CopyFrom(by.object_ref())
+        entry.observed.preempted.node_name = victim.node_name
+        entry.observed.preempted.violates_budget = violates
+        self._sink(entry)
+
+    def evicted(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> None:
+        """Enter a kubelet's eviction."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.evicted.node_name = pod.node_name
+        entry.observed.evicted.signal = eviction.signal
+        entry.observed.evicted.message = eviction.message
+        if eviction.HasField("grace_period_override_s"):
+            entry.observed.evicted.grace_period_s = eviction.grace_period_override_s
+        self._sink(entry)
+
+    def started(self, now_ns: int, pod: PodRecord) -> None:
+        """Enter that a pod runs."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.started.node_name = pod.node_name
+        self._sink(entry)
+
+    def finished(self, now_ns: int, pod: PodRecord) -> None:
+        """Enter that a pod has ended."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.finished.phase = pod.message.status.phase
+        entry.observed.finished.reason = pod.message.status.reason
+        self._sink(entry)
+
+    def removed(self, now_ns: int, pod: PodRecord) -> None:
+        """Enter that a pod is no more."""
+        entry = self._entry(now_ns, pod.object_ref())
+        entry.observed.removed.cause = pod.removal or "finished"
+        self._sink(entry)
+
+    def condition_changed(self, now_ns: int, node_name: str, type_: str, value: str) -> None:
+        """Enter that a node's condition came or went."""
+        node = object_ref_pb2.ObjectRef(kind="Node", name=node_name)
+        entry = self._entry(now_ns, node)
+        entry.observed.condition_changed.type = type_
+        entry.observed.condition_changed.status = value
+        self._sink(entry)
+
+    def _entry(
+        self, now_ns: int, ref: object_ref_pb2.ObjectRef, refused: str = ""
+    ) -> trace_pb2.Decision:
+        self._sequence += 1
+        entry = trace_pb2.Decision(
+            at_ns=now_ns, round=self.round_, sequence=self._sequence, refused=refused
+        )
+        entry.observed.object.CopyFrom(ref)
+        return entry

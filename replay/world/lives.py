@@ -1,0 +1,230 @@
+"""The life of a pod: created, seen by its kubelet, running, finished or stopped, removed.
+
+Every step that takes time is planned on the timeline and comes back as an action; every step that
+changes the pod goes through the cluster, so that a watch would see it.
+
+Source: kubernetes v1.34 pkg/kubelet (generateAPIPodStatus, killPod), pkg/registry/core/pod
+(BeforeDelete); recordings of a real control plane for the order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from replay.world.admission import AdmissionError, PriorityAdmission
+from replay.world.cluster import Cluster, PodRecord
+from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
+from replay.world.journal import Journal
+from replay.world.models import SECOND_NS, Models
+from replay.world.timeline import Kind, Timeline
+
+_KILLED_EXIT_CODE = 137
+
+
+class Lives:
+    """Drives every pod of a cluster through its life."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeline: Timeline,
+        admission: PriorityAdmission,
+        models: Models,
+        journal: Journal,
+    ) -> None:
+        self._cluster = cluster
+        self._timeline = timeline
+        self._admission = admission
+        self._models = models
+        self._journal = journal
+        self.usage_changed: Callable[[int, str], None] = lambda _now_ns, _node_name: None
+
+    def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
+        """Admit and store a pod; answer why it is refused, "" where it is not."""
+        meta = message.metadata
+        name = f"{meta.namespace}/{meta.name}"
+        if name in self._cluster.pod_uids or meta.uid in self._cluster.pods:
+            return f"pod {name} exists already"
+        try:
+            note = self._admission.admit(message)
+        except AdmissionError as error:
+            return f"pod {name}: {error}"
+        if note:
+            self._journal.note("priority", note)
+        pod = self._cluster.create_pod(now_ns, message, life)
+        if pod.node_name:
+            self._take_up(now_ns, pod)
+        return ""
+
+    def _take_up(self, now_ns: int, pod: PodRecord) -> None:
+        """Go on with a pod that has its node already."""
+        status = pod.message.status
+        if status.phase == "Running":
+            started = status.start_time if status.HasField("start_time") else None
+            pod.running_ns = nanoseconds(started) if started else now_ns
+            if pod.life.HasField("service_time_ns"):
+                end_ns = max(now_ns, pod.running_ns + pod.life.service_time_ns)
+                self._timeline.plan(end_ns, Kind.FINISH, pod.uid)
+            self.usage_changed(now_ns, pod.node_name)
+        elif not pod.is_terminal:
+            self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+        if pod.is_terminating:
+            self._plan_stop(now_ns, pod, pod.message.metadata.deletion_grace_period_seconds)
+
+    def bound(self, now_ns: int, pod: PodRecord) -> None:
+        """Let the kubelet of the pod's node see it."""
+        self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+
+    def act(self, now_ns: int, kind: Kind, pod: PodRecord) -> None:
+        """Carry out a planned action of a pod."""
+        match kind:
+            case Kind.KUBELET_SEES:
+                self._kubelet_sees(now_ns, pod)
+            case Kind.START:
+                self._start(now_ns, pod)
+            case Kind.FINISH:
+                self._finish(now_ns, pod)
+            case Kind.STOPPED:
+                self._stopped(now_ns, pod)
+            case Kind.REMOVE:
+                self._remove(now_ns, pod)
+            case Kind.USAGE:
+                self.usage_changed(now_ns, pod.node_name)
+
+    def delete(self, now_ns: int, pod: PodRecord, grace_s: int | None, cause: str) -> None:
+        """Ask for a pod's deletion; one that has no node goes at once.
+
+        `grace_s` None is the pod's own. A shorter grace period replaces a longer one.
+        """
+        pod.removal = pod.removal or cause
+        if not pod.node_name:
+            self._remove(now_ns, pod)
+            return
+        grace_s = pod.grace_s if grace_s is None else grace_s
+        if pod.is_terminating:
+            if grace_s >= pod.message.metadata.deletion_grace_period_seconds:
+                return
+        self._cluster.deletion_asked(now_ns, pod, grace_s)
+        self._plan_stop(now_ns, pod, grace_s)
+
+    def evict(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> int:
+        """Let the kubelet kill a pod, and answer when it will have stopped (ns).
+
+        It becomes Failed then; until then it counts on its node.
+        """
+        pod.eviction = eviction
+        grace_s = pod.grace_s
+        if eviction.HasField("grace_period_override_s"):
+            grace_s = eviction.grace_period_override_s
+        return self._plan_stop(now_ns, pod, grace_s)
+
+    def lose(self, now_ns: int, pod: PodRecord) -> None:
+        """Remove a pod whose node has gone (pod garbage collection)."""
+        pod.removal = pod.removal or "node-lost"
+        self._remove(now_ns, pod)
+
+    # Steps
+
+    def _kubelet_sees(self, now_ns: int, pod: PodRecord) -> None:
+        if pod.is_terminal or pod.is_terminating:
+            return
+        if not pod.message.status.HasField("start_time"):
+            self._acknowledge(now_ns, pod)
+        delay_ns = self._models.start_delay_ns
+        if pod.life.HasField("start_delay_ns"):
+            delay_ns = pod.life.start_delay_ns
+        self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
+
+    def _acknowledge(self, now_ns: int, pod: PodRecord) -> None:
+        """Write the kubelet's first status, which also ends the nomination."""
+        status = pod.message.status
+        status.start_time.CopyFrom(timestamp(now_ns))
+        status.nominated_node_name = ""
+        set_pod_condition(status, "Initialized", "True", now_ns)
+        set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+        del status.container_statuses[:]
+        for container in pod.message.spec.containers:
+            state = status.container_statuses.add(name=container.name)
+            state.state.waiting.reason = "ContainerCreating"
+        self._cluster.status_changed(now_ns, pod)
+
+    def _start(self, now_ns: int, pod: PodRecord) -> None:
+        if pod.is_terminal or pod.is_terminating or pod.eviction is not None:
+            return
+        status = pod.message.status
+        status.phase = "Running"
+        set_pod_condition(status, "Ready", "True", now_ns)
+        for container in status.container_statuses:
+            container.ready = True
+            container.state.running.started_at.CopyFrom(timestamp(now_ns))
+        pod.running_ns = now_ns
+        self._cluster.status_changed(now_ns, pod)
+        self._journal.started(now_ns, pod)
+        if pod.life.HasField("service_time_ns"):
+            self._timeline.plan(now_ns + pod.life.service_time_ns, Kind.FINISH, pod.uid)
+        self.usage_changed(now_ns, pod.node_name)
+
+    def _finish(self, now_ns: int, pod: PodRecord) -> None:
+        if pod.is_terminal:
+            return
+        exit_code = 1 if pod.life.fails else 0
+        self._end(now_ns, pod, "Failed" if pod.life.fails else "Succeeded", exit_code)
+        if pod.is_terminating:
+            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+
+    def _plan_stop(self, now_ns: int, pod: PodRecord, grace_s: int) -> int:
+        grace_ns = grace_s * SECOND_NS
+        wanted_ns: int | None = self._models.shutdown_ns
+        if pod.life.HasField("shutdown_ns"):
+            wanted_ns = pod.life.shutdown_ns
+        stop_ns = grace_ns if wanted_ns is None else min(wanted_ns, grace_ns)
+        self._timeline.plan(now_ns + stop_ns, Kind.STOPPED, pod.uid)
+        return now_ns + stop_ns
+
+    def _stopped(self, now_ns: int, pod: PodRecord) -> None:
+        if not pod.is_terminal:
+            if pod.eviction is not None:
+                self._fail_evicted(now_ns, pod, pod.eviction)
+            else:
+                killed = not pod.life.HasField("shutdown_ns") and self._models.shutdown_ns is None
+                phase = "Failed" if killed else "Succeeded"
+                self._end(now_ns, pod, phase, _KILLED_EXIT_CODE if killed else 0)
+        if pod.is_terminating:
+            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+
+    def _fail_evicted(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> None:
+        status = pod.message.status
+        status.reason, status.message = eviction.reason, eviction.message
+        condition = eviction.condition
+        if condition.type:
+            set_pod_condition(
+                status,
+                condition.type,
+                condition.status,
+                now_ns,
+                condition.reason,
+                condition.message,
+            )
+        self._end(now_ns, pod, eviction.phase, _KILLED_EXIT_CODE)
+
+    def _end(self, now_ns: int, pod: PodRecord, phase: str, exit_code: int) -> None:
+        status = pod.message.status
+        status.phase = phase
+        set_pod_condition(status, "Ready", "False", now_ns, "PodCompleted")
+        for container in status.container_statuses:
+            container.ready = False
+            container.state.terminated.exit_code = exit_code
+            container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
+            container.state.terminated.finished_at.CopyFrom(timestamp(now_ns))
+        self._cluster.status_changed(now_ns, pod)
+        self._journal.finished(now_ns, pod)
+        self.usage_changed(now_ns, pod.node_name)
+
+    def _remove(self, now_ns: int, pod: PodRecord) -> None:
+        self._cluster.remove_pod(now_ns, pod)
+        self._journal.removed(now_ns, pod)
+        if pod.node_name:
+            self.usage_changed(now_ns, pod.node_name)

@@ -1,0 +1,152 @@
+"""Carrying out what the scheduler decided, and answering whether it could be.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
+framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/storage/storage.go,
+BindingREST.setPodNodeAndMetadata (what makes a binding fail).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from replay.world.cluster import Cluster, PodRecord
+from replay.world.conditions import set_pod_condition
+from replay.world.journal import Journal
+from replay.world.lives import Lives
+
+_PREEMPTING = "default-scheduler: preempting to accommodate a higher priority pod"
+
+
+class Outcomes:
+    """The API server's side of a scheduling cycle."""
+
+    def __init__(self, cluster: Cluster, lives: Lives, journal: Journal) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        self._journal = journal
+
+    def apply(
+        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
+    ) -> list[scheduler_pb2.Answer]:
+        """Carry out outcomes in their order; answer each that asked for something."""
+        return [self._apply(now_ns, outcome) for outcome in outcomes]
+
+    def _apply(self, now_ns: int, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Answer:
+        answer = scheduler_pb2.Answer(pop=outcome.pop)
+        pod = self._cluster.pods.get(outcome.pop.uid)
+        match outcome.WhichOneof("outcome"):
+            case "bind":
+                self._bind(now_ns, pod, outcome, answer)
+            case "unschedulable":
+                self._unschedulable(now_ns, pod, outcome, answer)
+            case "failure":
+                self._failure(now_ns, pod, outcome)
+        return answer
+
+    def _bind(
+        self,
+        now_ns: int,
+        pod: PodRecord | None,
+        outcome: scheduler_pb2.Outcome,
+        answer: scheduler_pb2.Answer,
+    ) -> None:
+        refusal = self._why_not_bound(pod, outcome)
+        if refusal:
+            answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
+            answer.message = refusal
+            if pod is not None:
+                self._journal.scheduled(now_ns, pod, outcome, refusal)
+            return
+        assert pod is not None  # noqa: S101 - _why_not_bound answers otherwise
+        self._cluster.bind(now_ns, pod, outcome.bind.node_name)
+        self._journal.scheduled(now_ns, pod, outcome)
+        self._lives.bound(now_ns, pod)
+
+    def _why_not_bound(self, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> str:
+        ref = outcome.pod
+        if pod is None:
+            return f'pods "{ref.name}" not found'
+        if pod.is_terminating:
+            return f"pod {ref.name} is being deleted, cannot be assigned to a host"
+        if pod.node_name:
+            return f"pod {ref.name} is already assigned to node {pod.node_name!r}"
+        if outcome.bind.node_name not in self._cluster.nodes:
+            return f'nodes "{outcome.bind.node_name}" not found'
+        return ""
+
+    def _unschedulable(
+        self,
+        now_ns: int,
+        pod: PodRecord | None,
+        outcome: scheduler_pb2.Outcome,
+        answer: scheduler_pb2.Answer,
+    ) -> None:
+        verdict = outcome.unschedulable
+        if pod is None:
+            if verdict.HasField("preemption"):
+                answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
+                answer.message = f'pods "{outcome.pod.name}" not found'
+            return
+        self._cluster.tried_now(pod)
+        self._journal.failed(now_ns, pod, outcome.attempts, "Unschedulable", verdict.message)
+        nominated = verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None
+        self._write_failure(now_ns, pod, "Unschedulable", verdict.message, nominated)
+        if verdict.HasField("preemption"):
+            self._preempt(now_ns, pod, verdict.preemption)
+
+    def _failure(self, now_ns: int, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> None:
+        if pod is None:
+            return
+        self._cluster.tried_now(pod)
+        message = outcome.failure.message
+        self._journal.failed(now_ns, pod, outcome.attempts, "SchedulerError", message)
+        self._write_failure(now_ns, pod, "SchedulerError", message, None)
+
+    def _write_failure(
+        self, now_ns: int, pod: PodRecord, reason: str, message: str, nominated: str | None
+    ) -> None:
+        """Patch the pod's status; nothing is written where nothing differs."""
+        status = pod.message.status
+        changed = set_pod_condition(status, "PodScheduled", "False", now_ns, reason, message)
+        if nominated is not None and status.nominated_node_name != nominated:
+            if not nominated:
+                self._journal.nominated(now_ns, pod, None)
+            status.nominated_node_name = nominated
+            changed = True
+        if changed:
+            self._cluster.status_changed(now_ns, pod)
+
+    def _preempt(self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption) -> None:
+        self._journal.nominated(now_ns, pod, preemption)
+        for ref in preemption.cleared_nominations:
+            self._clear_nomination(now_ns, ref)
+        for victim in preemption.victims:
+            doomed = self._cluster.pods.get(victim.pod.uid)
+            if doomed is not None:
+                self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
+
+    def _clear_nomination(self, now_ns: int, ref: session_pb2.PodRef) -> None:
+        other = self._cluster.pods.get(ref.uid)
+        if other is not None and other.message.status.nominated_node_name:
+            other.message.status.nominated_node_name = ""
+            self._journal.nominated(now_ns, other, None)
+            self._cluster.status_changed(now_ns, other)
+
+    def _delete_victim(
+        self, now_ns: int, victim: PodRecord, preemptor: PodRecord, *, violates: bool
+    ) -> None:
+        """Mark and delete a victim; one that is terminating already is left alone."""
+        if victim.is_terminating:
+            return
+        set_pod_condition(
+            victim.message.status,
+            "DisruptionTarget",
+            "True",
+            now_ns,
+            "PreemptionByScheduler",
+            _PREEMPTING,
+        )
+        self._journal.preempted(now_ns, victim, preemptor, violates=violates)
+        self._lives.delete(now_ns, victim, None, "preempted")

@@ -1,0 +1,219 @@
+"""Node-pressure eviction in the world: who is stepped when, and what becomes of the answers.
+
+A node is stepped on a grid of 10 s, as upstream's loop runs, from the first moment at which
+something that it observes has changed until the service answers that nothing would change again.
+Nodes whose usage the trace does not tell are never stepped.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitForPodsCleanup;
+pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from replay.world.cluster import Cluster, PodRecord
+from replay.world.conditions import set_node_condition, timestamp
+from replay.world.journal import Journal
+from replay.world.lives import Lives
+from replay.world.models import SECOND_NS
+from replay.world.timeline import Kind, Timeline
+from replay.world.usage import UsageProfiles
+
+INTERVAL_NS = 10 * SECOND_NS
+CLEANUP_NS_MAX = 30 * SECOND_NS
+TAINTS = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+_REASONS = {
+    "MemoryPressure": ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
+    "DiskPressure": ("KubeletHasDiskPressure", "KubeletHasNoDiskPressure"),
+    "PIDPressure": ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
+}
+
+
+class EvictionBackend(Protocol):
+    """Whoever decides evictions: a service behind a stream."""
+
+    def step(
+        self, operations: Sequence[eviction_service_pb2.NodeOperation]
+    ) -> Sequence[eviction_service_pb2.StepAnswer]:
+        """Carry out a batch; one answer for each step, in order."""
+
+
+class Pressure:
+    """Steps the nodes of a cluster and carries out their evictions."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeline: Timeline,
+        lives: Lives,
+        journal: Journal,
+        backend: EvictionBackend | None,
+    ) -> None:
+        self._cluster = cluster
+        self._timeline = timeline
+        self._lives = lives
+        self._journal = journal
+        self._backend = backend
+        self._profiles = UsageProfiles()
+        self._planned: set[str] = set()
+        self._sent: dict[str, set[str]] = {}
+        self._under: dict[str, frozenset[str]] = {}
+        lives.usage_changed = self.usage_changed
+
+    def add_profile(self, profile: trace_pb2.UsageProfile) -> None:
+        """Take a usage profile from the trace."""
+        self._profiles.add(profile)
+
+    def profile_of(self, template_id: int) -> int:
+        """Return the number of a template's profile, 0 for none."""
+        return self._profiles.of_template(template_id)
+
+    def usage_changed(self, now_ns: int, node_name: str) -> None:
+        """Plan a step for a node whose pods, or what they use, have changed."""
+        if self._backend is None or node_name not in self._cluster.nodes:
+            return
+        pods = self._active(node_name)
+        if not self._profiles.overhead(node_name) and not any(map(self._profiles.is_known, pods)):
+            if not self._under.get(node_name):
+                return
+        for pod in pods:
+            change_ns = self._profiles.next_change_ns(pod, now_ns)
+            if change_ns is not None and pod.running_ns == now_ns:
+                self._plan_changes(pod)
+        if node_name not in self._planned:
+            self._plan(-(-now_ns // INTERVAL_NS) * INTERVAL_NS, node_name)
+
+    def step(self, now_ns: int, node_names: Sequence[str]) -> None:
+        """Step nodes that are due, all in one exchange."""
+        assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
+        self._planned.difference_update(node_names)
+        names = [name for name in node_names if name in self._cluster.nodes]
+        answers = self._backend.step([self._operation(now_ns, name) for name in names])
+        waiting = [answer.node_name for answer in answers if answer.HasField("need_reclaim")]
+        if waiting:
+            resumed = self._backend.step([self._resumption(now_ns, name) for name in waiting])
+            by_name = {answer.node_name: answer for answer in resumed}
+            answers = [by_name.get(answer.node_name, answer) for answer in answers]
+        for answer in answers:
+            self._apply(now_ns, answer.node_name, answer.result)
+
+    def keep_own(self, node: node_pb2.Node) -> None:
+        """Put the conditions and taints that this world has set onto a user's version of a node."""
+        for type_ in sorted(self._under.get(node.metadata.name, ())):
+            _mark(node, type_, 0, present=True)
+
+    def forget(self, node_name: str) -> None:
+        """Drop what is known of a node that has gone."""
+        self._sent.pop(node_name, None)
+        self._under.pop(node_name, None)
+        if self._backend is not None:
+            operation = eviction_service_pb2.NodeOperation(forget=node_name)
+            self._backend.step([operation])
+
+    # Steps
+
+    def _plan(self, at_ns: int, node_name: str) -> None:
+        self._planned.add(node_name)
+        self._timeline.plan(at_ns, Kind.STEP, node_name)
+
+    def _plan_changes(self, pod: PodRecord) -> None:
+        at_ns = pod.running_ns
+        while at_ns is not None and (at_ns := self._profiles.next_change_ns(pod, at_ns)):
+            self._timeline.plan(at_ns, Kind.USAGE, pod.uid)
+
+    def _active(self, node_name: str) -> list[PodRecord]:
+        """Return the pods that the kubelet runs, in the order in which it was given them."""
+        pods = self._cluster.pods_by_node.get(node_name, {}).values()
+        return [
+            pod for pod in pods if not pod.is_terminal and pod.message.status.HasField("start_time")
+        ]
+
+    def _operation(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
+        pods = self._active(node_name)
+        operation = eviction_service_pb2.NodeOperation()
+        step = operation.step
+        step.node_name = node_name
+        step.at_ns = now_ns
+        step.observations.CopyFrom(self._observe(now_ns, node_name, pods))
+        sent = self._sent.get(node_name, set())
+        known = all(pod.uid in sent for pod in pods)
+        for pod in pods:
+            if known:
+                step.active_uids.append(pod.uid)
+            else:
+                step.pods.add().CopyFrom(pod.message)
+        self._sent[node_name] = {pod.uid for pod in pods}
+        return operation
+
+    def _resumption(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
+        """Let the node collect: a replay knows of no dead containers or unused images."""
+        operation = eviction_service_pb2.NodeOperation()
+        operation.resume.node_name = node_name
+        observations = self._observe(now_ns, node_name, self._active(node_name))
+        operation.resume.observations.CopyFrom(observations)
+        return operation
+
+    def _observe(
+        self, now_ns: int, node_name: str, pods: list[PodRecord]
+    ) -> eviction_pb2.Observations:
+        return self._profiles.observe(self._cluster.nodes[node_name], pods, now_ns)
+
+    # Answers
+
+    def _apply(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
+        self._apply_conditions(now_ns, node_name, frozenset(result.conditions))
+        stopped_ns = [
+            self._evict(now_ns, eviction)
+            for eviction in result.evictions
+            if eviction.pod.uid in self._cluster.pods
+        ]
+        if node_name in self._planned:
+            return
+        if stopped_ns:
+            wait_ns = min(max(stopped_ns) - now_ns, CLEANUP_NS_MAX)
+            polls = max(1, -(-wait_ns // SECOND_NS))
+            self._plan(now_ns + polls * SECOND_NS, node_name)
+        elif not result.quiet:
+            self._plan(max(result.next_step_ns, now_ns + SECOND_NS), node_name)
+
+    def _evict(self, now_ns: int, eviction: eviction_pb2.Eviction) -> int:
+        """Kill a pod and answer when it will have stopped."""
+        pod = self._cluster.pods[eviction.pod.uid]
+        if pod.eviction is None:
+            self._journal.evicted(now_ns, pod, eviction)
+        return self._lives.evict(now_ns, pod, eviction)
+
+    def _apply_conditions(self, now_ns: int, node_name: str, now: frozenset[str]) -> None:
+        """Write conditions, and the taints that the node lifecycle controller makes of them."""
+        before = self._under.get(node_name, frozenset())
+        if now == before:
+            return
+        self._under[node_name] = now
+        node = self._cluster.nodes[node_name]
+        for type_ in sorted(now ^ before):
+            present = type_ in now
+            _mark(node, type_, now_ns, present=present)
+            self._journal.condition_changed(
+                now_ns, node_name, type_, "True" if present else "False"
+            )
+        self._cluster.put_node(now_ns, node)
+
+
+def _mark(node: node_pb2.Node, type_: str, now_ns: int, *, present: bool) -> None:
+    reason = _REASONS[type_][0 if present else 1]
+    set_node_condition(node.status, type_, "True" if present else "False", now_ns, reason, "")
+    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[type_]]
+    del node.spec.taints[:]
+    node.spec.taints.extend(kept)
+    if present:
+        taint = node.spec.taints.add(key=TAINTS[type_], effect="NoSchedule")
+        taint.time_added.CopyFrom(timestamp(now_ns))

@@ -1,0 +1,235 @@
+"""The replay itself: instants, each a series of rounds, until nothing is left to do.
+
+A round takes all that is due, lets the controllers look at what has changed, tells the scheduler,
+and carries out what it answers; what that causes belongs to the next round. When no round has
+anything left to tell, the nodes whose step is due are stepped, and what they cause makes rounds of
+the same instant.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from replay.world.admission import PriorityAdmission
+from replay.world.budgets import DisruptionController
+from replay.world.cluster import Cluster
+from replay.world.controllers import Controllers
+from replay.world.inputs import Inputs
+from replay.world.journal import Journal, Sink
+from replay.world.lives import Lives
+from replay.world.models import Models
+from replay.world.outcomes import Outcomes
+from replay.world.pressure import EvictionBackend, Pressure
+from replay.world.timeline import Action, Kind, Timeline
+
+ROUNDS_MAX = 1000
+EVENTS_PER_MESSAGE = 2000
+
+
+class LoopError(RuntimeError):
+    """Rounds at one instant that never end; the text names who goes round."""
+
+
+class SchedulerBackend(Protocol):
+    """Whoever schedules: a service behind a stream."""
+
+    def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        """Tell a round and return what was decided."""
+
+
+class Observer(Protocol):
+    """Whoever records a run; nothing that it does comes back into the run."""
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Take a round as it was told to the scheduler."""
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Take what the scheduler answered to a round."""
+
+
+class End(Enum):
+    """Why a replay ended."""
+
+    SETTLED = "nothing is left to do"
+    UNTIL = "the time that was asked for is reached"
+    WINDOW = "the recorded window is over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to stop, ns since the Unix epoch; None for no such limit."""
+
+    until_ns: int | None = None
+    progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
+
+
+class Replay:
+    """One run of one trace against one scheduler and, where there is usage, one eviction service."""
+
+    def __init__(
+        self,
+        scheduler: SchedulerBackend,
+        eviction: EvictionBackend | None,
+        *,
+        models: Models,
+        sink: Sink,
+        observer: Observer,
+        cluster: Cluster | None = None,
+    ) -> None:
+        self._scheduler = scheduler
+        self._observer = observer
+        self.cluster = cluster or Cluster()
+        self.timeline = Timeline()
+        self.journal = Journal(sink)
+        self.admission = PriorityAdmission()
+        self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
+        self._controllers = Controllers(self.cluster, self._lives)
+        self._budgets = DisruptionController(
+            self.cluster, recorded_status=models.recorded_budget_status
+        )
+        self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
+        backend = eviction if models.eviction else None
+        self._pressure = Pressure(self.cluster, self.timeline, self._lives, self.journal, backend)
+        self._inputs = Inputs(
+            self.cluster,
+            self._lives,
+            self._controllers,
+            self._budgets,
+            self.admission,
+            self._pressure,
+            self.journal,
+        )
+        self._answers: list[scheduler_pb2.Answer] = []
+        self._wakeup_ns = 0
+        self.now_ns = 0
+        self.rounds = 0
+        self.instants = 0
+
+    def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
+        """Play the trace to its end and say why it ended. Raises LoopError."""
+        source = _Source(records)
+        while True:
+            at_ns, end = self._next_instant(source, limits)
+            if at_ns is None:
+                return end
+            self.now_ns = at_ns
+            self._instant(at_ns, source)
+            limits.progress(at_ns, self.cluster)
+
+    def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
+        planned = [each for each in (source.next_ns(), self.timeline.next_ns()) if each is not None]
+        settled = not planned and self.cluster.all_tried()
+        if self._wakeup_ns and not settled:
+            planned.append(self._wakeup_ns)
+        if not planned:
+            return None, End.SETTLED
+        at_ns = max(min(planned), self.now_ns)
+        if limits.until_ns is not None and at_ns > limits.until_ns:
+            return None, End.UNTIL
+        if source.window_end_ns and at_ns > source.window_end_ns:
+            return None, End.WINDOW
+        return at_ns, End.SETTLED
+
+    def _instant(self, now_ns: int, source: _Source) -> None:
+        self.instants += 1
+        steps: dict[str, None] = {}
+        for number in itertools.count():
+            if number >= ROUNDS_MAX:
+                raise LoopError(self._loop_text(now_ns))
+            self.journal.round_ = number
+            self._take_due(now_ns, source, steps)
+            self._reconcile(now_ns)
+            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
+            if self.cluster.events or self._answers or tick:
+                self._round(now_ns, number, tick=tick)
+            elif steps:
+                self._pressure.step(now_ns, list(steps))
+                steps.clear()
+            elif self.timeline.next_ns() != now_ns:
+                return
+
+    def _take_due(self, now_ns: int, source: _Source, steps: dict[str, None]) -> None:
+        for record in source.take_due(now_ns):
+            self._inputs.feed(now_ns, record)
+        for action in self.timeline.take_due(now_ns):
+            if action.kind is Kind.STEP:
+                steps[action.key] = None
+            else:
+                self._act(now_ns, action)
+
+    def _act(self, now_ns: int, action: Action) -> None:
+        pod = self.cluster.pods.get(action.key)
+        if pod is not None:
+            self._lives.act(now_ns, action.kind, pod)
+
+    def _reconcile(self, now_ns: int) -> None:
+        """Let the controllers look at what has changed; budgets come last."""
+        changed = self.cluster.take_changed()
+        self._controllers.reconcile(now_ns, changed)
+        made = self.cluster.take_changed()
+        changed.pods.update(made.pods)
+        self._budgets.reconcile(now_ns, changed)
+        self.cluster.take_changed()
+
+    def _round(self, now_ns: int, number: int, *, tick: bool) -> None:
+        self.rounds += 1
+        events = self.cluster.take_events()
+        if tick:
+            events.insert(0, scheduler_pb2.Event(at_ns=now_ns, tick=scheduler_pb2.Tick()))
+        answers, self._answers = self._answers, []
+        for round_ in _messages(now_ns, number, answers, events):
+            self._observer.round_told(round_)
+            outcomes = self._scheduler.run_round(round_)
+            self._observer.outcomes(round_, outcomes)
+        self._wakeup_ns = outcomes.next_wakeup_ns
+        self._answers = self._outcomes.apply(now_ns, outcomes.outcomes)
+
+    def _loop_text(self, now_ns: int) -> str:
+        names = ", ".join(pod.key for pod in itertools.islice(self.cluster.pending.values(), 5))
+        return (
+            f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
+            f"round over these pods: {names or 'none pending'}"
+        )
+
+
+def _messages(
+    now_ns: int,
+    number: int,
+    answers: Sequence[scheduler_pb2.Answer],
+    events: Sequence[scheduler_pb2.Event],
+) -> Iterator[scheduler_pb2.Round]:
+    """Split a long round: all but its last message bring events only."""
+    for begin in range(0, max(1, len(events)), EVENTS_PER_MESSAGE):
+        yield scheduler_pb2.Round(
+            at_ns=now_ns,
+            round=number,
+            answers=answers if begin == 0 else (),
+            events=events[begin : begin + EVENTS_PER_MESSAGE],
+            events_only=begin + EVENTS_PER_MESSAGE < len(events),
+        )
+
+
+class _Source:
+    """The trace's records, one looked ahead."""
+
+    def __init__(self, records: Iterable[trace_pb2.Record]) -> None:
+        self._records = iter(records)
+        self._next = next(self._records, None)
+        self.window_end_ns = 0
+
+    def next_ns(self) -> int | None:
+        return None if self._next is None else self._next.at_ns
+
+    def take_due(self, now_ns: int) -> Iterator[trace_pb2.Record]:
+        while self._next is not None and self._next.at_ns <= now_ns:
+            record = self._next
+            if record.HasField("header"):
+                self.window_end_ns = record.header.window_end_ns
+            yield record
+            self._next = next(self._records, None)

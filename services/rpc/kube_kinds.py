@@ -1,0 +1,89 @@
+"""The Kubernetes kinds that are carried, and objects of any of them as JSON.
+
+An object's JSON has apiVersion and kind, which its message's type stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from services.rpc import kube_json
+from services.rpc.errors import FieldError
+
+_GROUP_VERSIONS = {
+    "v1": (
+        "Pod Node Namespace Service ReplicationController PersistentVolume PersistentVolumeClaim"
+    ),
+    "apps/v1": "ReplicaSet Deployment StatefulSet DaemonSet",
+    "batch/v1": "Job CronJob",
+    "policy/v1": "PodDisruptionBudget",
+    "scheduling.k8s.io/v1": "PriorityClass",
+    "storage.k8s.io/v1": "StorageClass CSINode VolumeAttachment CSIDriver CSIStorageCapacity",
+}
+API_VERSIONS: Mapping[str, str] = {
+    kind: version for version, kinds in _GROUP_VERSIONS.items() for kind in kinds.split()
+}
+_CASES = {
+    field.message_type.name: field.name
+    for field in Object.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+def object_from_json(mapping: Mapping[str, object]) -> Object | None:
+    """Return the object that `mapping` describes by its kind, or None if the kind is not carried.
+
+    Any version of a kind's group is read as the one that is carried; a kind of the same name in
+    another group is another kind. Raises FieldError, its path inside the object.
+    """
+    kind, version = _named(mapping, "kind"), _named(mapping, "apiVersion")
+    if kind not in API_VERSIONS or _group(version) != _group(API_VERSIONS[kind]):
+        return None
+    case = _CASES[kind]
+    message = kube_json.parse(type(getattr(Object(), case)), mapping)
+    read = Object(**{case: message})
+    if version == "policy/v1beta1":
+        _drop_empty_selector(read.pod_disruption_budget)
+    return read
+
+
+def object_to_json(message: Message) -> dict[str, Any]:
+    """Return an object, or the one in an Object, as JSON with apiVersion and kind first.
+
+    Raises ValueError for an empty Object and for a message that is no kind.
+    """
+    if isinstance(message, Object):
+        case = message.WhichOneof("object")
+        if case is None:
+            raise ValueError("an Object holds no object")
+        message = getattr(message, case)
+    kind = message.DESCRIPTOR.name
+    if kind not in API_VERSIONS:
+        raise ValueError(f"{kind} is no kind of object")
+    return {"apiVersion": API_VERSIONS[kind], "kind": kind, **kube_json.to_json(message)}
+
+
+def _drop_empty_selector(budget: PodDisruptionBudget) -> None:
+    """In this version an empty selector matches nothing, which absence means in the carried one.
+
+    Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
+    """
+    selector = budget.spec.selector
+    if not selector.match_labels and not selector.match_expressions:
+        budget.spec.ClearField("selector")
+
+
+def _named(mapping: Mapping[str, object], field: str) -> str:
+    text = mapping.get(field)
+    if not isinstance(text, str) or not text:
+        raise FieldError(field, "is missing: an object names its apiVersion and kind")
+    return text
+
+
+def _group(version: str) -> str:
+    return version.rpartition("/")[0]

@@ -1,0 +1,124 @@
+"""Verdicts of one plugin about one kind of pod, for all rows, kept and brought up to date.
+
+A column belongs to (plugin, key): every pod for which the plugin gives the same key shares it.
+It is exact: it recomputes the rows that the change log of its plugin's scope names, and all of
+them where the log has forgotten, the rows grew in number, or the plugin's epoch changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core.change_log import ChangeLog
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.plugin import AnyFilter, AnyScore, Scope
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Status
+
+_NOTHING: Int64s = np.zeros(0, dtype=np.int64)
+
+
+class FilterColumn:
+    """Codes of one filter, int64[nodes] in `codes`, right after `sync`."""
+
+    __slots__ = ("__weakref__", "_log", "_position", "_snapshot", "codes", "plugin", "pre")
+
+    def __init__(self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot) -> None:
+        self.plugin = plugin
+        self.pre = plugin.pre_filter(pod, snapshot)
+        self.codes = _NOTHING
+        self._snapshot = snapshot
+        self._log = _log(plugin.scope, snapshot)
+        self._position = -1
+
+    def sync(self) -> None:
+        """Recompute what changed."""
+        capacity = self._snapshot.columns.capacity
+        if self._position == self._log.end and len(self.codes) == capacity:
+            return
+        rows = self._log.since(self._position) if len(self.codes) == capacity else None
+        if rows is None:
+            rows = self._snapshot.columns.rows
+            self.codes = np.zeros(capacity, dtype=np.int64)
+        self._position = self._log.end
+        self.plugin.filter(self.pre.data, self._snapshot, rows, self.codes)
+
+    def status(self, code: int) -> Status:
+        """Return what a code other than 0 stands for."""
+        return self.plugin.filter_status(self.pre.data, code)
+
+
+class ScoreColumn:
+    """Raw scores of one plugin, int64[nodes] in `scores`, right after `sync`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_data",
+        "_epoch",
+        "_log",
+        "_position",
+        "_snapshot",
+        "plugin",
+        "scores",
+    )
+
+    def __init__(self, plugin: AnyScore, pod: Pod, snapshot: Snapshot) -> None:
+        self.plugin = plugin
+        self.scores = _NOTHING
+        self._data: Any = plugin.pre_score(pod, snapshot)
+        self._snapshot = snapshot
+        self._log = _log(plugin.scope, snapshot)
+        self._position = -1
+        self._epoch = plugin.score_epoch(snapshot)
+
+    def sync(self) -> None:
+        """Recompute what changed."""
+        capacity = self._snapshot.columns.capacity
+        if self._position == self._log.end and len(self.scores) == capacity:
+            return
+        epoch = self.plugin.score_epoch(self._snapshot)
+        whole = epoch != self._epoch or len(self.scores) != capacity
+        rows = None if whole else self._log.since(self._position)
+        if rows is None:
+            rows = self._snapshot.columns.rows
+            self.scores = np.zeros(capacity, dtype=np.int64)
+        self._position, self._epoch = self._log.end, epoch
+        self.plugin.score(self._data, self._snapshot, rows, self.scores)
+
+
+class CachedColumns:
+    """The columns that some shape of pods holds; those that none holds go by themselves."""
+
+    __slots__ = ("_filters", "_scores", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._filters: WeakValueDictionary[tuple[str, Hashable], FilterColumn] = (
+            WeakValueDictionary()
+        )
+        self._scores: WeakValueDictionary[tuple[str, Hashable], ScoreColumn] = WeakValueDictionary()
+
+    def filter(self, plugin: AnyFilter, key: Hashable, pod: Pod) -> FilterColumn:
+        """Return the column of a filter for pods of that key."""
+        column = self._filters.get((plugin.name, key))
+        if column is None:
+            column = FilterColumn(plugin, pod, self._snapshot)
+            self._filters[plugin.name, key] = column
+        return column
+
+    def score(self, plugin: AnyScore, key: Hashable, pod: Pod) -> ScoreColumn:
+        """Return the column of a score for pods of that key."""
+        column = self._scores.get((plugin.name, key))
+        if column is None:
+            column = ScoreColumn(plugin, pod, self._snapshot)
+            self._scores[plugin.name, key] = column
+        return column
+
+
+def _log(scope: Scope, snapshot: Snapshot) -> ChangeLog:
+    return snapshot.node_log if scope is Scope.NODE else snapshot.pod_log

@@ -1,0 +1,173 @@
+"""One pod's scheduling cycle up to the choice of a node.
+
+Filters count nominated pods of equal or higher priority: on a node that has some, the pod must
+fit with them and without them. A pod that is nominated itself is tried on its node first, and
+takes it without scoring if it fits.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod and findNodesThatFitPod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core.diagnosis import (
+    Diagnosis,
+    refused_by_filters,
+    refused_by_pre_filter,
+)
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.host_choice import HostChoice
+from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.node_dry_run import NodeDryRun
+from services.scheduler.core.shape import Shape
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Status
+
+_OVERRIDDEN = 127
+"""A refuser for rows where nominated pods make the difference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggested:
+    """A node to take.
+
+    `feasible` of `evaluated` nodes fitted. `total` is the node's score, None where the pod was
+    not scored. `phases_ns` holds what the stopwatch measured, by extension point.
+    """
+
+    node_name: str
+    row: int
+    evaluated: int
+    feasible: int
+    total: int | None = None
+    phases_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unschedulable:
+    """No node fits; preemption may be tried."""
+
+    diagnosis: Diagnosis
+    phases_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoNodes:
+    """The snapshot has no node at all; nothing can be preempted."""
+
+
+CycleResult = Suggested | Unschedulable | NoNodes
+
+
+class Cycle:
+    """Schedules pods of one profile, without changing the snapshot.
+
+    `stopwatch` returns ns of any clock; without one nothing is measured.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        choice: HostChoice,
+        *,
+        stopwatch: Callable[[], int] | None = None,
+    ) -> None:
+        self.framework = framework
+        self._choice = choice
+        self._snapshot = framework.snapshot
+        self._stopwatch = stopwatch
+
+    def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
+        """Return a node for `pod`, or why there is none; `attempt` keys the tie-break."""
+        if self._snapshot.node_count == 0:
+            return NoNodes()
+        laps = Laps(self._stopwatch)
+        shape = self.framework.shape(pod)
+        refusal = shape.pre_filter.refusal
+        if refusal is not None:
+            rows = np.flatnonzero(self._snapshot.columns.alive)
+            laps.take("PreFilter")
+            return Unschedulable(
+                diagnosis=refused_by_pre_filter(refusal, rows), phases_ns=laps.phases_ns
+            )
+        tried = self._nominated_node(pod, shape)
+        if isinstance(tried, Suggested):
+            return tried
+        return self._all_nodes(pod, attempt, shape, tried, laps)
+
+    def _nominated_node(self, pod: Pod, shape: Shape) -> Suggested | dict[int, Status]:
+        row = self._snapshot.row(pod.nominated_node_name) if pod.nominated_node_name else None
+        if row is None:
+            return {}
+        refusal = NodeDryRun(pod, row, shape, self._snapshot).refusal()
+        if refusal is None:
+            name = pod.nominated_node_name
+            return Suggested(node_name=name, row=row, evaluated=1, feasible=1)
+        return {row: refusal} if shape.refuser[row] < 0 else {}
+
+    def _all_nodes(
+        self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
+    ) -> CycleResult:
+        overridden = tried | nominated_refusals(self._snapshot, pod, shape)
+        refuser = _with(shape.refuser, overridden)
+        laps.take("Filter")
+        chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
+        laps.take("Score")
+        if chosen.row < 0:
+            diagnosis = refused_by_filters(shape, refuser, overridden, self._snapshot.node_count)
+            return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
+        return Suggested(
+            node_name=self._snapshot.name(chosen.row),
+            row=chosen.row,
+            evaluated=self._snapshot.node_count,
+            feasible=chosen.feasible,
+            total=chosen.total if chosen.feasible > 1 else None,
+            phases_ns=laps.phases_ns,
+        )
+
+
+def nominated_refusals(snapshot: Snapshot, pod: Pod, shape: Shape) -> dict[int, Status]:
+    """Return the rows that nominated pods are counted on and that refuse the pod, by row."""
+    found: dict[int, Status] = {}
+    for name in snapshot.nominations.node_names():
+        row = snapshot.row(name)
+        if row is None or shape.refuser[row] < 0:
+            continue
+        if not snapshot.nominations.counted(name, pod):
+            continue
+        refusal = NodeDryRun(pod, row, shape, snapshot).refusal()
+        if refusal is not None:
+            found[row] = refusal
+    return found
+
+
+def _with(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
+    if not overridden:
+        return refuser
+    changed = refuser.copy()
+    changed[list(overridden)] = _OVERRIDDEN
+    return changed
+
+
+class Laps:
+    """Times phases by a stopwatch; measures nothing without one."""
+
+    __slots__ = ("_last", "_stopwatch", "phases_ns")
+
+    def __init__(self, stopwatch: Callable[[], int] | None) -> None:
+        self._stopwatch = stopwatch
+        self._last = stopwatch() if stopwatch is not None else 0
+        self.phases_ns: dict[str, int] = {}
+
+    def take(self, phase: str) -> None:
+        """Put down the time since the last lap for `phase`."""
+        if self._stopwatch is None:
+            return
+        now = self._stopwatch()
+        self.phases_ns[phase] = now - self._last
+        self._last = now

@@ -1,0 +1,112 @@
+"""Every verdict about one pending pod: who refuses each node, what each score gives, who is best.
+
+The queue and the tie-break play no part in it, and neither do the short cuts of a cycle: all
+nodes are filtered, and all that fit are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core import twins
+from services.scheduler.core.cached_columns import ScoreColumn
+from services.scheduler.core.cycle import nominated_refusals
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.plugin import Normalization
+from services.scheduler.core.shape import EXCLUDED, Shape
+from services.scheduler.core.status import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeScore:
+    """One plugin's score of one node: as given, on the scale 0 to 100, and times its weight."""
+
+    raw: int
+    normalized: int
+    weighted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdicts:
+    """The verdicts by node name.
+
+    `refusals` holds every node that does not fit; `pre_filtered` names those that PreFilter
+    refused; where that was all of them, no plugin counts as skipped. Skipped plugins have no scores and add 0 to `totals`.
+    """
+
+    feasible: tuple[str, ...]
+    refusals: Mapping[str, Status]
+    pre_filtered: frozenset[str]
+    skipped_filters: tuple[str, ...]
+    skipped_scores: tuple[str, ...] = ()
+    scores: Mapping[str, Mapping[str, NodeScore]] = field(default_factory=dict)
+    totals: Mapping[str, int] = field(default_factory=dict)
+    best: tuple[str, ...] = ()
+
+
+def evaluate(framework: Framework, pod: Pod) -> Verdicts:
+    """Return every verdict about `pod` on every node of the snapshot."""
+    snapshot = framework.snapshot
+    shape = framework.shape(pod)
+    rows = np.flatnonzero(snapshot.columns.alive).tolist()
+    names = {row: snapshot.name(row) for row in rows}
+    refusal = shape.pre_filter.refusal
+    if refusal is not None:
+        return Verdicts(
+            feasible=(),
+            refusals=dict.fromkeys(names.values(), refusal),
+            pre_filtered=frozenset(names.values()),
+            skipped_filters=(),
+        )
+    refusals = _refusals(framework, pod, shape, rows)
+    feasible = sorted((row for row in rows if row not in refusals), key=lambda row: names[row])
+    scores = {
+        column.plugin.name: _scores(column, weight, feasible) for weight, column in shape.scores
+    }
+    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
+    fitting = [names[row] for row in feasible]
+    return Verdicts(
+        feasible=tuple(fitting),
+        refusals={names[row]: status for row, status in refusals.items()},
+        pre_filtered=frozenset(names[row] for row in rows if shape.refuser[row] == EXCLUDED),
+        skipped_filters=shape.skipped_filters,
+        skipped_scores=shape.skipped_scores if feasible else (),
+        scores={
+            plugin: dict(zip(fitting, column, strict=True)) for plugin, column in scores.items()
+        },
+        totals=dict(zip(fitting, totals, strict=True)),
+        best=tuple(n for n, total in zip(fitting, totals, strict=True) if total == max(totals)),
+    )
+
+
+def _refusals(
+    framework: Framework, pod: Pod, shape: Shape, rows: Sequence[int]
+) -> dict[int, Status]:
+    overridden = nominated_refusals(framework.snapshot, pod, shape)
+    columns = dict(shape.filters)
+    found: dict[int, Status] = {}
+    for row in rows:
+        refuser = int(shape.refuser[row])
+        if row in overridden:
+            found[row] = overridden[row]
+        elif refuser == EXCLUDED:
+            found[row] = shape.pre_filter.excluded
+        elif refuser:
+            found[row] = columns[refuser].status(int(columns[refuser].codes[row]))
+    return found
+
+
+def _scores(column: ScoreColumn, weight: int, rows: Sequence[int]) -> list[NodeScore]:
+    raw: list[int] = column.scores[list(rows)].tolist()
+    kind = column.plugin.normalization
+    scaled = raw
+    if kind is not Normalization.NONE:
+        scaled = twins.normalized(raw, reverse=kind is Normalization.REVERSE)
+    return [
+        NodeScore(raw=given, normalized=score, weighted=weight * score)
+        for given, score in zip(raw, scaled, strict=True)
+    ]

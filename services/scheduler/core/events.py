@@ -1,0 +1,188 @@
+"""Cluster events: what the scheduler's snapshot and its queue make of what happened.
+
+A pod is on a node (the snapshot's), waiting (the queue's, if its scheduler name is ours) or
+neither; what an event means follows from where the pod was and where it is. A pod that has
+finished is as good as deleted: upstream's scheduler does not watch such pods.
+
+Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (two filtering
+handlers, the snapshot's first); pkg/scheduler/scheduler.go, newPodInformer (the field selector
+on status.phase); v1.20 likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.events_handlers import EventHandlers
+from services.scheduler.core.events_labels import ClusterEvent
+from services.scheduler.core.events_operations import (
+    Move,
+    QueueAdd,
+    QueueOperation,
+)
+
+
+class SnapshotChange(Enum):
+    """What happens to the snapshot's own record of a pod."""
+
+    NONE = "none"
+    ADD = "add"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEffects:
+    """What a pod's event does: to the snapshot first, then to the queue, in order.
+
+    `snapshot` ADD confirms a pod that was assumed. `snapshot` DELETE and UPDATE concern the old
+    pod. `replaced` is an old pod of another UID under the same name, which is deleted from the
+    snapshot before that; None otherwise.
+    """
+
+    snapshot: SnapshotChange
+    operations: tuple[QueueOperation, ...]
+    replaced: Pod | None = None
+
+
+def on_pod(
+    old: Pod | None,
+    new: Pod | None,
+    *,
+    handlers: EventHandlers,
+    scheduler_names: Collection[str],
+    assumed: Pod | None = None,
+    waits_on_permit: bool = False,
+) -> PodEffects:
+    """Answer a pod that came (`old` None), changed, or went (`new` None).
+
+    `scheduler_names` are those of our profiles. `assumed` is the pod as our scheduler assumed
+    it on a node, None where it did not; `waits_on_permit` tells that a Permit plugin holds it.
+    An update that carries the same resource version as before is none.
+    """
+    if old is not None and new is not None and old.uid != new.uid:
+        return _on_replaced(
+            old,
+            new,
+            handlers=handlers,
+            scheduler_names=scheduler_names,
+            waits_on_permit=waits_on_permit,
+        )
+    before, after = _seen(old), _seen(new)
+    waiting = _Waiting(
+        handlers=handlers,
+        scheduler_names=scheduler_names,
+        assumed=assumed,
+        waits_on_permit=waits_on_permit,
+    )
+    change = _change(_assigned(before), _assigned(after))
+    operations = (
+        *_on_assigned(change, before, after, handlers),
+        *waiting.operations(before, after),
+    )
+    return PodEffects(snapshot=change, operations=operations)
+
+
+def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
+    """Answer a node that came."""
+    return (Move(event=ClusterEvent.NODE_ADD, new=node),)
+
+
+def on_node_updated(
+    old: Node, new: Node, *, handlers: EventHandlers, none_unschedulable: bool = False
+) -> tuple[QueueOperation, ...]:
+    """Answer a node's change.
+
+    `none_unschedulable` tells that the queue holds no unschedulable pod; only v1.20 asks.
+    """
+    return handlers.node_updated(old, new, none_unschedulable=none_unschedulable)
+
+
+def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperation, ...]:
+    """Answer a node that went."""
+    return handlers.node_deleted(node)
+
+
+def after_failed_binding(assumed: Pod) -> Move:
+    """Return the move that follows a binding that failed: the assumed pod's room is free again.
+
+    The pod itself is not moved by it. v1.34 only; older modes have no such move.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleBindingCycleError.
+    """
+    return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    handlers: EventHandlers
+    scheduler_names: Collection[str]
+    assumed: Pod | None
+    waits_on_permit: bool
+
+    def operations(self, old: Pod | None, new: Pod | None) -> tuple[QueueOperation, ...]:
+        before, after = self._ours(old), self._ours(new)
+        if before is None:
+            return () if after is None else (QueueAdd(pod=after),)
+        if after is None:
+            return self.handlers.pending_deleted(before, waits_on_permit=self.waits_on_permit)
+        if before.resource_version and before.resource_version == after.resource_version:
+            return ()
+        return self.handlers.pending_updated(before, after, assumed=self.assumed)
+
+    def _ours(self, pod: Pod | None) -> Pod | None:
+        if pod is None or pod.node_name or pod.spec.scheduler_name not in self.scheduler_names:
+            return None
+        return pod
+
+
+def _on_replaced(
+    old: Pod,
+    new: Pod,
+    *,
+    handlers: EventHandlers,
+    scheduler_names: Collection[str],
+    waits_on_permit: bool,
+) -> PodEffects:
+    went = on_pod(
+        old,
+        None,
+        handlers=handlers,
+        scheduler_names=scheduler_names,
+        waits_on_permit=waits_on_permit,
+    )
+    came = on_pod(None, new, handlers=handlers, scheduler_names=scheduler_names)
+    return PodEffects(
+        snapshot=came.snapshot,
+        operations=(*went.operations, *came.operations),
+        replaced=old if went.snapshot is SnapshotChange.DELETE else None,
+    )
+
+
+def _seen(pod: Pod | None) -> Pod | None:
+    return None if pod is None or pod.is_terminal else pod
+
+
+def _assigned(pod: Pod | None) -> bool:
+    return pod is not None and bool(pod.node_name)
+
+
+def _change(before: bool, after: bool) -> SnapshotChange:
+    if after:
+        return SnapshotChange.UPDATE if before else SnapshotChange.ADD
+    return SnapshotChange.DELETE if before else SnapshotChange.NONE
+
+
+def _on_assigned(
+    change: SnapshotChange, old: Pod | None, new: Pod | None, handlers: EventHandlers
+) -> tuple[QueueOperation, ...]:
+    if change is SnapshotChange.ADD and new is not None:
+        return handlers.assigned_added(new)
+    if change is SnapshotChange.UPDATE and old is not None and new is not None:
+        return handlers.assigned_updated(old, new)
+    if change is SnapshotChange.DELETE:
+        return (Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=old),)
+    return ()

@@ -1,0 +1,69 @@
+"""What the scheduler tells its queue, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.events_labels import ClusterEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueAdd:
+    """A pod waits to be scheduled."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUpdate:
+    """A waiting pod has changed."""
+
+    old: Pod
+    new: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueDelete:
+    """A pod waits no longer: it has gone, has finished or has got a node."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedPodAdd:
+    """A pod has come to a node: older queues move the pods whose affinity it meets."""
+
+    pod: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedPodUpdate:
+    """A pod on a node has changed: older queues move the pods whose affinity it meets."""
+
+    old: Pod
+    new: Pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """Unschedulable pods may have become schedulable.
+
+    `old` is None for what came and `new` for what went. Only pods of a priority of at most
+    `priority_at_most` are moved, where it is not None, and never the pod `all_but_uid`.
+    """
+
+    event: ClusterEvent
+    old: Pod | Node | None = None
+    new: Pod | Node | None = None
+    priority_at_most: int | None = None
+    all_but_uid: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the event's label."""
+        return self.event.value
+
+
+QueueOperation = QueueAdd | QueueUpdate | QueueDelete | AssignedPodAdd | AssignedPodUpdate | Move

@@ -1,0 +1,107 @@
+"""Which of the best nodes is taken.
+
+v1.34 breaks ties at random; here a keyed hash does (services.scheduler.core.hashing). The preset
+v1.16 takes the best nodes in turn, along upstream's zone-interleaved node list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from services.scheduler.core import kernels, twins
+from services.scheduler.core.hashing import attempt_hash
+from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.shape import Shape
+from services.scheduler.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The row taken (-1 where none is feasible), the number of feasible rows, the best total."""
+
+    row: int
+    feasible: int
+    total: int
+
+
+class HostChoice(Protocol):
+    """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
+
+    def choose(
+        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+    ) -> Choice:
+        """Return the choice for a pod's scheduling attempt."""
+
+
+class KeyedChoice:
+    """The best total; the smallest hash of (seed, pod UID, attempt, node name) among equals."""
+
+    __slots__ = ("_seed",)
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def choose(
+        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+    ) -> Choice:
+        """Return the choice for a pod's scheduling attempt."""
+        key = np.uint64(attempt_hash(self._seed, uid, attempt))
+        row, feasible, total = kernels.select(
+            refuser,
+            shape.totals,
+            shape.raw,
+            shape.weights,
+            shape.reverse,
+            snapshot.columns.name_hash,
+            key,
+        )
+        return Choice(row, feasible, total)
+
+
+class RoundRobinChoice:
+    """The best total; among equals in the node list, number `last_node_index` modulo how many.
+
+    The index advances with each choice among two feasible nodes or more; whoever undoes a choice
+    sets it back.
+    Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, selectHost, with the
+    lastNodeIndex that the documents describe.
+    """
+
+    __slots__ = ("last_node_index",)
+
+    def __init__(self) -> None:
+        self.last_node_index = 0
+
+    def choose(
+        self,
+        shape: Shape,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,  # noqa: ARG002 - not keyed
+        attempt: int,  # noqa: ARG002 - not keyed
+    ) -> Choice:
+        """Return the choice for a pod's scheduling attempt."""
+        rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
+        if not rows:
+            return Choice(-1, 0, 0)
+        totals = weighted_totals(shape, rows)
+        highest = max(totals)
+        if len(rows) == 1:
+            return Choice(rows[0], 1, highest)
+        best = [row for row, total in zip(rows, totals, strict=True) if total == highest]
+        row = best[self.last_node_index % len(best)]
+        self.last_node_index += 1
+        return Choice(row, len(rows), highest)
+
+
+def weighted_totals(shape: Shape, rows: Sequence[int]) -> list[int]:
+    """Return the weighted totals of feasible `rows`, normalised over them."""
+    totals: list[int] = shape.totals[list(rows)].tolist()
+    for raw, weight, reverse in zip(shape.raw, shape.weights, shape.reverse, strict=True):
+        scaled = twins.normalized(raw[list(rows)].tolist(), reverse=bool(reverse))
+        totals = [total + int(weight) * each for total, each in zip(totals, scaled, strict=True)]
+    return totals

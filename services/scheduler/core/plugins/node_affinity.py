@@ -1,0 +1,125 @@
+"""NodeAffinity: required and preferred node labels, and spec.nodeSelector.
+
+Where every required term names nodes by metadata.name, no other node is looked at.
+
+Source: kubernetes v1.34 plugins/nodeaffinity/node_affinity.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from services.kube.node import Node
+from services.kube.pod import Pod, PreferredSchedulingTerm
+from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    FilterPlugin,
+    Normalization,
+    PreFiltered,
+    Scope,
+    ScorePlugin,
+)
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+Required = tuple[Mapping[str, str], NodeSelector | None]
+Preferred = tuple[PreferredSchedulingTerm, ...]
+
+
+class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
+    """Filters by required terms, scores by the weights of preferred ones."""
+
+    name = "NodeAffinity"
+    scope = Scope.NODE
+    normalization = Normalization.HIGHEST
+
+    def filter_key(self, pod: Pod) -> Hashable | None:
+        """Return nodeSelector and required terms, None where the pod has neither."""
+        labels, required = _required(pod)
+        if not labels and required is None:
+            return None
+        return (tuple(sorted(labels.items())), required)
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Required]:  # noqa: ARG002 - unused
+        """Narrow the nodes down to those that matchFields name, where all terms name some."""
+        data = _required(pod)
+        names = _named_nodes(data[1])
+        if names is not None and not names:
+            return PreFiltered(data=data, refusal=self._refusal("pod affinity terms conflict"))
+        return PreFiltered(data=data, node_names=names)
+
+    def filter_node(self, data: Required, view: NodeView) -> int:
+        """Refuse a node that does not match."""
+        return int(not _matches(data, view.node))
+
+    def filter(self, data: Required, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse the rows that do not match."""
+        alive = snapshot.columns.alive
+        for row in rows.tolist():
+            codes[row] = alive[row] and not _matches(data, snapshot.node(row))
+
+    def filter_status(self, data: Required, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the only refusal of a node."""
+        return self._refusal("node(s) didn't match Pod's node affinity/selector")
+
+    def score_key(self, pod: Pod) -> Hashable | None:
+        """Return the preferred terms, None where there are none."""
+        return _preferred(pod) or None
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> Preferred:  # noqa: ARG002 - unused
+        """Return the preferred terms that can match."""
+        return _preferred(pod)
+
+    def score(self, data: Preferred, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        """Add up the weights of the terms that match."""
+        alive = snapshot.columns.alive
+        for row in rows.tolist():
+            scores[row] = _weight(data, snapshot.node(row)) if alive[row] else 0
+
+    def _refusal(self, reason: str) -> Status:
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=self.name, reasons=(reason,))
+
+
+def _required(pod: Pod) -> Required:
+    affinity = pod.spec.node_affinity
+    return (pod.spec.node_selector, affinity.required if affinity is not None else None)
+
+
+def _preferred(pod: Pod) -> Preferred:
+    affinity = pod.spec.node_affinity
+    return affinity.preferred if affinity is not None else ()
+
+
+def _named_nodes(required: NodeSelector | None) -> frozenset[str] | None:
+    if required is None or not required.terms:
+        return None
+    named: set[str] = set()
+    for term in required.terms:
+        names = _named_by(term)
+        if names is None:
+            return None
+        named |= names
+    return frozenset(named)
+
+
+def _named_by(term: NodeSelectorTerm) -> set[str] | None:
+    found: set[str] | None = None
+    for field in term.match_fields:
+        if field.key == "metadata.name" and field.operator is Operator.IN:
+            values = set(field.values)
+            found = values if found is None else found & values
+    return found
+
+
+def _matches(required: Required, node: Node) -> bool:
+    labels, selector = required
+    if any(node.labels.get(key) != value for key, value in labels.items()):
+        return False
+    return selector is None or selector.matches(node.labels, node.name)
+
+
+def _weight(preferred: Preferred, node: Node) -> int:
+    return sum(each.weight for each in preferred if each.term.matches(node.labels, node.name))

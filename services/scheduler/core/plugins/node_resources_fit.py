@@ -1,0 +1,118 @@
+"""NodeResourcesFit: what a pod asks for must be free; the emptier the node, the better.
+
+A shortage that no pod's leaving could cure, a request above what the node has at all, makes the
+refusal unresolvable. A request of 0 always fits.
+
+Source: kubernetes v1.34 plugins/noderesources/fit.go, least_allocated.go, resource_allocation.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core import kernels, twins
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope, ScorePlugin
+from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
+from services.scheduler.core.requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+_REQUESTED_MAX = 60
+_FIRST = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a pod asks for: names in reporting order, and (column, amount) of each."""
+
+    names: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+    columns: Int64s
+    amounts: Int64s
+
+
+class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
+    """Filters by free resources, scores by LeastAllocated over CPU and memory."""
+
+    name = "NodeResourcesFit"
+    scope = Scope.PODS
+
+    def __init__(self, scored: ScoredResources | None = None) -> None:
+        self._scored = scored or ScoredResources()
+
+    def filter_key(self, pod: Pod) -> Hashable | None:
+        """Return the requests as they are counted on a node."""
+        return pod.spec
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Wanted]:
+        """Return the requests that are not 0."""
+        amounts = snapshot.load(pod.spec).requests.amounts
+        names = sorted((name for name in amounts if amounts[name] > 0), key=_reported)
+        assert len(names) <= _REQUESTED_MAX, "more resources than a fit code has bits"
+        pairs = tuple((snapshot.columns.resource(name), amounts[name]) for name in names)
+        columns = np.array([column for column, _ in pairs], dtype=np.int64)
+        wanted = np.array([amount for _, amount in pairs], dtype=np.int64)
+        return PreFiltered(data=Wanted(tuple(names), pairs, columns, wanted))
+
+    def filter_node(self, data: Wanted, view: NodeView) -> int:
+        """Return the shortages of one node as bits."""
+        return twins.fit(
+            data.pairs, view.allocatable, view.requested, view.pod_count, view.pods_max
+        )
+
+    def filter(self, data: Wanted, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Write the shortages of each row as bits."""
+        held = snapshot.columns
+        kernels.fit(
+            rows,
+            data.columns,
+            data.amounts,
+            held.allocatable,
+            held.requested,
+            held.pod_count,
+            held.pods_max,
+            codes,
+        )
+
+    def filter_status(self, data: Wanted, code: int) -> Status:
+        """Name all shortages."""
+        unresolvable = code & twins.UNRESOLVABLE
+        short = ["Too many pods"] if code & twins.TOO_MANY_PODS else []
+        short += [f"Insufficient {name}" for i, name in enumerate(data.names) if code & (2 << i)]
+        return Status(
+            code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE,
+            plugin=self.name,
+            reasons=tuple(short),
+        )
+
+    def score_key(self, pod: Pod) -> Hashable | None:
+        """Return the spec; never skipped."""
+        return pod.spec
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
+        """Return the requests that the score takes the pod for."""
+        return self._scored.shares(snapshot, snapshot.load(pod.spec).requests.scored)
+
+    def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        """Write the LeastAllocated score of each row."""
+        held = snapshot.columns
+        kernels.least_allocated(
+            rows,
+            data.columns,
+            data.amounts,
+            data.weights,
+            held.allocatable,
+            held.requested,
+            held.non_zero_requested,
+            scores,
+        )
+
+
+def _reported(name: str) -> tuple[int, str]:
+    return (_FIRST.get(name, len(_FIRST)), name)

@@ -1,0 +1,120 @@
+"""TaintToleration: untolerated taints refuse a node or make it less liked.
+
+Taints are tested once a class of nodes with equal taints.
+
+Source: kubernetes v1.34 plugins/tainttoleration/taint_toleration.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.kube.taints import Taint, TaintEffect, Toleration, tolerated
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    FilterPlugin,
+    Normalization,
+    PreFiltered,
+    Scope,
+    ScorePlugin,
+)
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+
+class Tolerance:
+    """A pod's tolerations, and what they make of each class of taints met so far.
+
+    `texts` are the untolerated taints that were met, by code; code 0 is none.
+    """
+
+    __slots__ = ("_codes", "_dislikes", "_tolerations", "texts")
+
+    def __init__(self, tolerations: tuple[Toleration, ...]) -> None:
+        self._tolerations = tolerations
+        self._codes: list[int] = []
+        self._dislikes: list[int] = []
+        self.texts: list[str] = [""]
+
+    def code(self, taints: tuple[Taint, ...]) -> int:
+        """Return the code of the first taint that keeps the pod off a node, 0 for none."""
+        for taint in taints:
+            if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE and not self._tolerates(taint):
+                return self._numbered(str(taint))
+        return 0
+
+    def dislikes(self, taints: tuple[Taint, ...]) -> int:
+        """Return how many PreferNoSchedule taints the pod does not tolerate."""
+        return sum(
+            taint.effect is TaintEffect.PREFER_NO_SCHEDULE and not self._tolerates(taint)
+            for taint in taints
+        )
+
+    def codes(self, snapshot: Snapshot) -> Int64s:
+        """Return the codes of all classes of taints."""
+        return _extended(self._codes, self.code, snapshot)
+
+    def all_dislikes(self, snapshot: Snapshot) -> Int64s:
+        """Return `dislikes` of all classes of taints."""
+        return _extended(self._dislikes, self.dislikes, snapshot)
+
+    def _tolerates(self, taint: Taint) -> bool:
+        return tolerated(taint, self._tolerations)
+
+    def _numbered(self, text: str) -> int:
+        if text not in self.texts:
+            self.texts.append(text)
+        return self.texts.index(text)
+
+
+class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
+    """Filters by NoSchedule and NoExecute taints, scores by PreferNoSchedule ones."""
+
+    name = "TaintToleration"
+    scope = Scope.NODE
+    normalization = Normalization.REVERSE
+
+    def filter_key(self, pod: Pod) -> Hashable | None:
+        """Return the tolerations."""
+        return pod.spec.tolerations
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Tolerance]:  # noqa: ARG002 - unused
+        """Return the tolerations, ready to meet taints."""
+        return PreFiltered(data=Tolerance(pod.spec.tolerations))
+
+    def filter_node(self, data: Tolerance, view: NodeView) -> int:
+        """Refuse a node with an untolerated taint."""
+        return data.code(view.node.taints)
+
+    def filter(self, data: Tolerance, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse the rows of classes with an untolerated taint."""
+        codes[rows] = data.codes(snapshot)[snapshot.columns.taint_class[rows]]
+
+    def filter_status(self, data: Tolerance, code: int) -> Status:
+        """Name the first untolerated taint."""
+        reason = f"node(s) had untolerated taint {data.texts[code]}"
+        code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code_, plugin=self.name, reasons=(reason,))
+
+    def score_key(self, pod: Pod) -> Hashable | None:
+        """Return the tolerations; never skipped, as upstream does not."""
+        return pod.spec.tolerations
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> Tolerance:  # noqa: ARG002 - unused
+        """Return the tolerations, ready to meet taints."""
+        return Tolerance(pod.spec.tolerations)
+
+    def score(self, data: Tolerance, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        """Count the untolerated PreferNoSchedule taints."""
+        scores[rows] = data.all_dislikes(snapshot)[snapshot.columns.taint_class[rows]]
+
+
+def _extended(
+    known: list[int], judge: Callable[[tuple[Taint, ...]], int], snapshot: Snapshot
+) -> Int64s:
+    known.extend(judge(taints) for taints in snapshot.taints.all()[len(known) :])
+    return np.array(known, dtype=np.int64)

@@ -1,0 +1,205 @@
+"""The preemptor: a pod that fits nowhere tries to make room for itself.
+
+Eligible? Which nodes might be cured? A dry run on each finds its victims. Extenders may narrow
+the candidates, one node is picked, and pods of lower priority that were nominated to it lose
+that. Nothing is changed here: the outcome says what should happen.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go, Evaluator.Preempt and
+DryRunPreemption, plugins/defaultpreemption/default_preemption.go, PostFilter; v1.16
+pkg/scheduler/core/generic_scheduler.go, Preempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from services.kube.pod import Pod
+from services.scheduler.core.preemption.eligibility import why_not_eligible
+from services.scheduler.core.preemption.outcome import (
+    CannotHelp,
+    Cause,
+    Judged,
+    Nominate,
+    PreemptionEvaluation,
+)
+from services.scheduler.core.preemption.pick import Picked, TieBreak, criteria_of, pick_one_node
+from services.scheduler.core.preemption.refusals import errors_text, not_helpful_text
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.preemption.victims import Candidate, NonCandidate, select_victims
+from services.scheduler.core.preemption.view import FailedCycle
+
+CandidateRange = Callable[[int], tuple[int, int]]
+"""From how many nodes might help, the one to begin with and how many candidates suffice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtenderError:
+    """An extender that may not be ignored failed, with this text."""
+
+    message: str
+
+
+Extenders = Callable[[Pod, tuple[Candidate, ...]], tuple[Candidate, ...] | ExtenderError]
+"""Narrows the candidates of a pod as its extenders want it."""
+
+
+def all_nodes(count: int) -> tuple[int, int]:
+    """Begin with the first node and try all."""
+    return 0, count
+
+
+def no_extenders(pod: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """Leave the candidates as they are."""
+    del pod
+    return candidates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemptor:
+    """The preemptor under one version's rules."""
+
+    rules: PreemptionRules
+    candidate_range: CandidateRange = all_nodes
+    extenders: Extenders = no_extenders
+
+    def preempt(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> Nominate | CannotHelp:
+        """Decide for `pod`, in its latest version, after its `cycle` found no node.
+
+        `tie_break` settles what the criteria leave open (`pick.hashed_tie_break`).
+        """
+        return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
+
+    def evaluate(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> PreemptionEvaluation:
+        """Decide as `preempt` does, and return all that was found on the way."""
+        potential = tuple(cycle.potential_nodes())
+        ineligible = why_not_eligible(pod, cycle, self.rules)
+        if ineligible:
+            refused = self._cannot(Cause.NOT_ELIGIBLE, ineligible, clear=False)
+            return _nothing_tried(refused, potential, ineligible)
+        if not cycle.node_count():
+            text = self.rules.no_nodes_text
+            refused = self._cannot(Cause.NO_NODES, text, clear=False, is_error=True)
+            return _nothing_tried(refused, potential)
+        candidates, non_candidates = self._dry_run(pod, cycle, potential, now_ns)
+        picked, outcome = self._choose(
+            pod, cycle, candidates, non_candidates, tie_break=tie_break, now_ns=now_ns
+        )
+        return PreemptionEvaluation(
+            ineligible="",
+            potential_nodes=potential,
+            candidates=tuple(
+                Judged(candidate=each, criteria=criteria_of(each, now_ns=now_ns))
+                for each in candidates
+            ),
+            non_candidates=non_candidates,
+            picked=picked,
+            outcome=outcome,
+        )
+
+    def _dry_run(
+        self, pod: Pod, cycle: FailedCycle, potential: Sequence[str], now_ns: int
+    ) -> tuple[tuple[Candidate, ...], tuple[NonCandidate, ...]]:
+        spotless: list[Candidate] = []
+        violating: list[Candidate] = []
+        refused: list[NonCandidate] = []
+        budgets = cycle.budgets()
+        offset, enough = self.candidate_range(len(potential))
+        for step in range(len(potential)):
+            node = potential[(offset + step) % len(potential)]
+            found = select_victims(
+                pod, node, cycle.dry_run(node), budgets, rules=self.rules, now_ns=now_ns
+            )
+            if isinstance(found, NonCandidate):
+                refused.append(found)
+                continue
+            (violating if found.violations else spotless).append(found)
+            if spotless and len(spotless) + len(violating) >= enough:
+                break
+        return (*spotless[:enough], *violating[:enough]), tuple(refused)
+
+    def _choose(
+        self,
+        pod: Pod,
+        cycle: FailedCycle,
+        candidates: tuple[Candidate, ...],
+        non_candidates: tuple[NonCandidate, ...],
+        *,
+        tie_break: TieBreak,
+        now_ns: int,
+    ) -> tuple[Picked | None, Nominate | CannotHelp]:
+        if not candidates:
+            return None, self._no_candidate(cycle, non_candidates)
+        left = self.extenders(pod, candidates)
+        if isinstance(left, ExtenderError):
+            return None, self._cannot(Cause.EXTENDER, left.message, clear=False, is_error=True)
+        picked = pick_one_node(left, rules=self.rules, tie_break=tie_break, now_ns=now_ns)
+        if picked is None:
+            text = "no candidate node for preemption"
+            return None, self._cannot(Cause.EXTENDER, text, clear=False)
+        node = picked.candidate.node
+        if self.rules.requires_node and not cycle.has_node(node):
+            text = (
+                f"preemption failed: the target node {node} has been deleted from scheduler cache"
+            )
+            return picked, self._cannot(Cause.NODE_GONE, text, clear=False, is_error=True)
+        return picked, self._nominate(pod, cycle, picked, len(left))
+
+    def _no_candidate(
+        self, cycle: FailedCycle, non_candidates: Sequence[NonCandidate]
+    ) -> CannotHelp:
+        errors = errors_text(non_candidates)
+        if errors:
+            return self._cannot(Cause.ERROR, errors, clear=False, is_error=True)
+        text = not_helpful_text(cycle.node_count(), non_candidates)
+        clear = self.rules.clears_without_candidates or not non_candidates
+        return self._cannot(Cause.NO_CANDIDATE, text, clear=clear)
+
+    def _nominate(self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int) -> Nominate:
+        chosen = picked.candidate
+        skips = self.rules.skips_terminating
+        deletions = tuple(each for each in chosen.victims if not (skips and each.is_terminating))
+        lower = tuple(
+            each for each in cycle.nominated_on(chosen.node) if each.priority < pod.priority
+        )
+        if skips and not deletions:
+            lower = ()
+        return Nominate(
+            node=chosen.node,
+            victims=chosen.victims,
+            deletions=deletions,
+            budget_violations=chosen.violations,
+            decided_by=picked.decided_by,
+            ties=picked.ties,
+            candidates=candidates,
+            cleared_nominations=lower,
+            reprieved=chosen.reprieved,
+        )
+
+    def _cannot(
+        self, cause: Cause, text: str, *, clear: bool, is_error: bool = False
+    ) -> CannotHelp:
+        return CannotHelp(
+            cause=cause,
+            reason=text,
+            message=self.rules.message(text),
+            clear_nomination=clear,
+            is_error=is_error,
+        )
+
+
+def _nothing_tried(
+    refused: CannotHelp, potential: tuple[str, ...], ineligible: str = ""
+) -> PreemptionEvaluation:
+    return PreemptionEvaluation(
+        ineligible=ineligible,
+        potential_nodes=potential,
+        candidates=(),
+        non_candidates=(),
+        picked=None,
+        outcome=refused,
+    )

@@ -1,0 +1,143 @@
+"""What differs between the versions' preemptors, chosen once.
+
+`V1_34` is the default. `V1_16` is what the documents of that version describe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from services.kube.budget import PodDisruptionBudget
+from services.kube.pod import Pod
+from services.scheduler.core.preemption.budgets import (
+    BudgetSplit,
+    split_by_status,
+    split_using_up,
+)
+
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+
+
+class Effect(Enum):
+    """A step that follows a nomination."""
+
+    UNSCHEDULABLE = "unschedulable"
+    NOMINATE = "nominate"
+    STATUS = "status"
+    CLEAR_NOMINATIONS = "clear-nominations"
+    DELETE_VICTIMS = "delete-victims"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionRules:
+    """One version's rules.
+
+    `blocks` tells whether a lower-priority pod on the nominated node makes the pod wait;
+    `retries_unresolvable` lets a pod preempt anew whose nominated node cannot be cured.
+    `split` parts the potential victims by their budgets.
+    `needs_victims` refuses a node where nothing is to be deleted; without it, the first such
+    node wins at once. `sorts_victims` puts the victims in order of importance at the end.
+    `takes_first` breaks the last tie by the nodes' order instead of the caller's choice.
+    `clears_without_candidates` clears the nomination where nodes were tried and none will do.
+    `skips_terminating` asks for no deletion of a victim that is already being deleted.
+    `survives_status_refusal` goes on where the nomination cannot be written to the status;
+    `activates_after_refused_deletion` tries the pod at once where a victim cannot be deleted.
+    `requires_node` refuses a picked node that the snapshot does not have.
+    `no_nodes_text` is the error where there are no nodes. `message_prefix` stands before what
+    the pod's message says of preemption; None where it says nothing.
+    `effects` is the order of what follows a nomination.
+    """
+
+    name: str
+    blocks: Callable[[Pod], bool]
+    retries_unresolvable: bool
+    split: Callable[[Sequence[Pod], Sequence[PodDisruptionBudget]], BudgetSplit]
+    needs_victims: bool
+    sorts_victims: bool
+    takes_first: bool
+    clears_without_candidates: bool
+    skips_terminating: bool
+    survives_status_refusal: bool
+    activates_after_refused_deletion: bool
+    requires_node: bool
+    no_nodes_text: str
+    message_prefix: str | None
+    effects: tuple[Effect, ...]
+
+    def message(self, text: str) -> str:
+        """Return what the pod's message says of preemption."""
+        return "" if self.message_prefix is None else self.message_prefix + text
+
+
+def terminating(pod: Pod) -> bool:
+    """Tell whether the pod is being deleted, for whatever reason.
+
+    Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, podEligibleToPreemptOthers.
+    """
+    return pod.is_terminating
+
+
+def terminating_by_preemption(pod: Pod) -> bool:
+    """Tell whether the pod is being deleted because a scheduler preempted it.
+
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    podTerminatingByPreemption.
+    """
+    if not pod.is_terminating:
+        return False
+    target = pod.condition(DISRUPTION_TARGET)
+    return (
+        target is not None and target.status == "True" and target.reason == PREEMPTION_BY_SCHEDULER
+    )
+
+
+V1_34 = PreemptionRules(
+    name="v1.34",
+    blocks=terminating_by_preemption,
+    retries_unresolvable=True,
+    split=split_using_up,
+    needs_victims=True,
+    sorts_victims=True,
+    takes_first=False,
+    clears_without_candidates=True,
+    skips_terminating=True,
+    survives_status_refusal=True,
+    activates_after_refused_deletion=True,
+    requires_node=False,
+    no_nodes_text="no nodes available",
+    message_prefix="preemption: ",
+    effects=(
+        Effect.UNSCHEDULABLE,
+        Effect.NOMINATE,
+        Effect.STATUS,
+        Effect.CLEAR_NOMINATIONS,
+        Effect.DELETE_VICTIMS,
+    ),
+)
+
+V1_16 = PreemptionRules(
+    name="v1.16",
+    blocks=terminating,
+    retries_unresolvable=False,
+    split=split_by_status,
+    needs_victims=False,
+    sorts_victims=False,
+    takes_first=True,
+    clears_without_candidates=False,
+    skips_terminating=False,
+    survives_status_refusal=False,
+    activates_after_refused_deletion=False,
+    requires_node=True,
+    no_nodes_text="no nodes available to schedule pods",
+    message_prefix=None,
+    effects=(
+        Effect.UNSCHEDULABLE,
+        Effect.NOMINATE,
+        Effect.STATUS,
+        Effect.DELETE_VICTIMS,
+        Effect.CLEAR_NOMINATIONS,
+    ),
+)

@@ -1,0 +1,106 @@
+"""Which pods must go from one node for the pending pod to fit.
+
+Every pod of lower priority goes at first. If the pending pod fits then, they come back one by
+one, and each that still leaves room is reprieved: those whose deletion violates a budget have
+the first chance, then the others, the more important ones first in both. So a pod of high
+priority may go to spare one of low priority that a budget guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from services.kube.budget import PodDisruptionBudget
+from services.kube.pod import Pod
+from services.scheduler.core.dry_run import DryRun
+from services.scheduler.core.preemption.importance import most_important_first
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.status import Code, Status
+
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node where the pending pod fits once `victims` are gone.
+
+    `victims` stand in the order in which they are deleted. `violating` are those of them whose
+    deletion violates a budget. `reprieved` are the pods that were spared, in the order in which
+    that was found out.
+    """
+
+    node: str
+    victims: tuple[Pod, ...]
+    violating: tuple[Pod, ...] = ()
+    reprieved: tuple[Pod, ...] = ()
+
+    @property
+    def violations(self) -> int:
+        """Return how many victims violate a budget."""
+        return len(self.violating)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonCandidate:
+    """A node where deleting pods does not help, and why."""
+
+    node: str
+    refusal: Status
+
+
+def select_victims(
+    pod: Pod,
+    node: str,
+    dry_run: DryRun,
+    budgets: Sequence[PodDisruptionBudget],
+    *,
+    rules: PreemptionRules,
+    now_ns: int,
+) -> Candidate | NonCandidate:
+    """Find the victims on one node; `now_ns` stands for a start that is not known yet.
+
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    SelectVictimsOnNode; framework/preemption/preemption.go, DryRunPreemption; v1.16
+    pkg/scheduler/core/generic_scheduler.go, selectVictimsOnNode.
+    """
+    potential = [each for each in dry_run.pods() if each.priority < pod.priority]
+    for each in potential:
+        dry_run.remove(each)
+    if not potential and rules.needs_victims:
+        return _refused(node, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS)
+    refusal = dry_run.refusal()
+    if refusal is not None:
+        return NonCandidate(node=node, refusal=refusal)
+    ranked = most_important_first(potential, now_ns=now_ns)
+    split = rules.split(ranked, budgets)
+    violating, spared = _reprieve(dry_run, split.violating)
+    others, spared_later = _reprieve(dry_run, split.others)
+    victims = [*violating, *others]
+    if not victims and rules.needs_victims:
+        return _refused(node, Code.ERROR, f'expected at least one victim pod on node "{node}"')
+    if rules.sorts_victims:
+        victims = most_important_first(victims, now_ns=now_ns)
+    return Candidate(
+        node=node,
+        victims=tuple(victims),
+        violating=tuple(violating),
+        reprieved=(*spared, *spared_later),
+    )
+
+
+def _reprieve(dry_run: DryRun, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
+    victims: list[Pod] = []
+    spared: list[Pod] = []
+    for pod in pods:
+        dry_run.add(pod)
+        if dry_run.refusal() is None:
+            spared.append(pod)
+        else:
+            dry_run.remove(pod)
+            victims.append(pod)
+    return victims, spared
+
+
+def _refused(node: str, code: Code, reason: str) -> NonCandidate:
+    return NonCandidate(node=node, refusal=Status(code=code, reasons=(reason,)))

@@ -1,0 +1,155 @@
+"""All verdicts about one shape of pod: who refuses each row, and what the others are worth.
+
+Pods of one spec (and one spec.nodeName) are one shape. The shape merges its plugins' columns into
+`refuser` and `totals`; when pods come and go, it merges the rows concerned again; when a node
+changes, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core import kernels
+from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.plugin import AnyFilter, AnyScore, Normalization, Scope
+from services.scheduler.core.prefilter import PreFilterOutcome, pre_filter_outcome
+from services.scheduler.core.snapshot import Snapshot
+
+NO_NODE = -1
+EXCLUDED = -2
+"""Negative refusers: the row is no node; PreFilter left it out."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore:
+    """A score plugin and its weight in the profile."""
+
+    plugin: AnyScore
+    weight: int
+
+
+class Shape:
+    """Verdicts about one shape; right after `sync`.
+
+    refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
+    totals: int64[nodes]; weighted scores of the plugins that need no normalising.
+    raw: int64[plugins, nodes]; raw scores of the others, with `weights` and `reverse`.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        filters: Sequence[AnyFilter],
+        scores: Sequence[WeightedScore],
+        cache: CachedColumns,
+        snapshot: Snapshot,
+    ) -> None:
+        self._snapshot = snapshot
+        keys = [(plugin, plugin.filter_key(pod)) for plugin in filters]
+        self.skipped_filters = tuple(plugin.name for plugin, key in keys if key is None)
+        self.filters: tuple[tuple[int, FilterColumn], ...] = tuple(
+            (number, cache.filter(plugin, key, pod))
+            for number, (plugin, key) in enumerate(keys, 1)
+            if key is not None
+        )
+        self.pre_filter: PreFilterOutcome = pre_filter_outcome(
+            [(column.plugin.name, column.pre) for _, column in self.filters]
+        )
+        score_keys = [(each, each.plugin.score_key(pod)) for each in scores]
+        self.skipped_scores = tuple(each.plugin.name for each, key in score_keys if key is None)
+        self.scores: tuple[tuple[int, ScoreColumn], ...] = tuple(
+            (each.weight, cache.score(each.plugin, key, pod))
+            for each, key in score_keys
+            if key is not None
+        )
+        self._split()
+        self._nodes_seen = self._pods_seen = -1
+        self._allocate(0)
+
+    def _split(self) -> None:
+        plain = [each for each in self.scores if _is_plain(each[1])]
+        scaled = [each for each in self.scores if not _is_plain(each[1])]
+        self._node_filters = [e for e in self.filters if e[1].plugin.scope is Scope.NODE]
+        self._pod_filters = [e for e in self.filters if e[1].plugin.scope is Scope.PODS]
+        self._node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
+        self._pod_scores = [e for e in plain if e[1].plugin.scope is Scope.PODS]
+        self._scaled = [column for _, column in scaled]
+        self.weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
+        reverse = [each[1].plugin.normalization is Normalization.REVERSE for each in scaled]
+        self.reverse = np.array(reverse, dtype=np.int64)
+
+    @property
+    def pod_filters(self) -> Sequence[tuple[int, FilterColumn]]:
+        """Return the filters whose verdict the pods on a node may change."""
+        return self._pod_filters
+
+    def sync(self) -> None:
+        """Bring everything up to date."""
+        snapshot = self._snapshot
+        if snapshot.node_log.end != self._nodes_seen:
+            self._merge_nodes()
+            rows = snapshot.columns.rows
+        elif snapshot.pod_log.end == self._pods_seen:
+            return
+        else:
+            changed = snapshot.pod_log.since(self._pods_seen)
+            rows = snapshot.columns.rows if changed is None else self._distinct(changed)
+        self._merge_pods(rows)
+        self._nodes_seen = snapshot.node_log.end
+        self._pods_seen = snapshot.pod_log.end
+
+    def _merge_nodes(self) -> None:
+        columns = self._snapshot.columns
+        self._allocate(columns.capacity)
+        self._node_refuser[~columns.alive] = NO_NODE
+        self._exclude()
+        for number, filtered in self._node_filters:
+            filtered.sync()
+            kernels.refuse(columns.rows, filtered.codes, number, self._node_refuser)
+        for weight, scored in self._node_scores:
+            scored.sync()
+            kernels.weigh(columns.rows, scored.scores, weight, self._node_totals)
+
+    def _merge_pods(self, rows: Int64s) -> None:
+        kernels.restore(rows, self._node_totals, self.totals, self._node_refuser, self.refuser)
+        for number, filtered in self._pod_filters:
+            filtered.sync()
+            kernels.refuse(rows, filtered.codes, number, self.refuser)
+        for weight, scored in self._pod_scores:
+            scored.sync()
+            kernels.weigh(rows, scored.scores, weight, self.totals)
+        whole = len(rows) == len(self.refuser)
+        for index, scaled in enumerate(self._scaled):
+            if whole or scaled.plugin.scope is Scope.PODS:
+                scaled.sync()
+                self.raw[index, rows] = scaled.scores[rows]
+
+    def _exclude(self) -> None:
+        names = self.pre_filter.node_names
+        if names is None:
+            return
+        rows = [row for row in map(self._snapshot.row, sorted(names)) if row is not None]
+        left_out = self._snapshot.columns.alive.copy()
+        left_out[rows] = False
+        self._node_refuser[left_out] = EXCLUDED
+
+    def _distinct(self, rows: Int64s) -> Int64s:
+        return rows if len(rows) < 2 else kernels.distinct(rows, self._scratch)
+
+    def _allocate(self, capacity: int) -> None:
+        self.refuser: Int8s = np.zeros(capacity, dtype=np.int8)
+        self._node_refuser: Int8s = np.zeros(capacity, dtype=np.int8)
+        self._scratch: Int8s = np.zeros(capacity, dtype=np.int8)
+        self.totals: Int64s = np.zeros(capacity, dtype=np.int64)
+        self._node_totals: Int64s = np.zeros(capacity, dtype=np.int64)
+        self.raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
+
+
+def _is_plain(column: ScoreColumn) -> bool:
+    return column.plugin.normalization is Normalization.NONE

@@ -1,0 +1,226 @@
+"""A value that goes out as a message comes back equal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.kube import budget, node, pod, priority_class
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+)
+from services.kube.taints import Taint, TaintEffect, Toleration
+from services.rpc.kube_codec import (
+    budget_from_message,
+    node_from_message,
+    pod_from_message,
+    priority_class_from_message,
+)
+from services.rpc.kube_messages import (
+    budget_to_message,
+    node_to_message,
+    pod_to_message,
+    priority_class_to_message,
+)
+from services.rpc.kube_spec import PodSpecInterner
+
+_NAMES = st.text("abc-", max_size=4)
+_LABELS = st.dictionaries(_NAMES, _NAMES, max_size=3)
+_AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "pods", "example.com/gpu"]), st.integers(0, 2**50), max_size=3
+)
+_TIMES = st.integers(1, 2**62)
+_CONDITIONS = st.builds(
+    pod.Condition,
+    type=_NAMES,
+    status=st.sampled_from(["True", "False", "Unknown"]),
+    reason=_NAMES,
+    message=_NAMES,
+    last_transition_ns=st.none() | _TIMES,
+)
+
+
+def _tuples(one: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(one, max_size=2).map(tuple)
+
+
+def _requirements(operators: list[Operator], values: st.SearchStrategy[Any]) -> Any:
+    return st.builds(Requirement, key=_NAMES, operator=st.sampled_from(operators), values=values)
+
+
+_ONE_VALUE = st.tuples(st.integers(-9, 9).map(str))
+_SOME_REQUIREMENT = _requirements([Operator.IN, Operator.NOT_IN], _ONE_VALUE) | _requirements(
+    [Operator.EXISTS, Operator.DOES_NOT_EXIST], st.just(())
+)
+_TERMS = st.builds(
+    NodeSelectorTerm,
+    match_expressions=_tuples(
+        _SOME_REQUIREMENT | _requirements([Operator.GT, Operator.LT], _ONE_VALUE)
+    ),
+    match_fields=_tuples(_requirements([Operator.IN, Operator.NOT_IN], _ONE_VALUE)),
+)
+_CONTAINERS = st.builds(
+    pod.Container,
+    name=_NAMES,
+    image=_NAMES,
+    requests=_AMOUNTS,
+    limits=_AMOUNTS,
+    ports=_tuples(
+        st.builds(
+            pod.ContainerPort,
+            container_port=st.integers(0, 65535),
+            host_port=st.integers(0, 65535),
+            host_ip=_NAMES,
+            protocol=st.sampled_from(["TCP", "UDP", "SCTP"]),
+        )
+    ),
+    restart_policy=st.sampled_from(["", "Always"]),
+)
+_SPECS = st.builds(
+    pod.PodSpec,
+    containers=_tuples(_CONTAINERS),
+    init_containers=_tuples(_CONTAINERS),
+    overhead=_AMOUNTS,
+    resources=st.none() | _AMOUNTS,
+    node_selector=_LABELS,
+    node_affinity=st.none()
+    | st.builds(
+        pod.NodeAffinity,
+        required=st.none() | st.builds(NodeSelector, terms=_tuples(_TERMS)),
+        preferred=_tuples(
+            st.builds(pod.PreferredSchedulingTerm, weight=st.integers(1, 100), term=_TERMS)
+        ),
+    ),
+    tolerations=_tuples(
+        st.builds(
+            Toleration,
+            key=_NAMES,
+            operator=st.sampled_from(["", "Equal", "Exists"]),
+            value=_NAMES,
+            effect=st.none() | st.sampled_from(TaintEffect),
+            seconds=st.none() | st.integers(0, 300),
+        )
+    ),
+    priority=st.integers(-(2**31), 2**31 - 1),
+    priority_class_name=_NAMES,
+    preemption_policy=st.sampled_from(pod.PreemptionPolicy),
+    scheduler_name=_NAMES.filter(bool),
+    scheduling_gates=_tuples(_NAMES),
+    termination_grace_period_s=st.none() | st.integers(0, 300),
+    host_network=st.booleans(),
+)
+_PODS = st.builds(
+    pod.Pod,
+    uid=_NAMES,
+    namespace=_NAMES,
+    name=_NAMES,
+    spec=_SPECS,
+    labels=_LABELS,
+    annotations=_LABELS,
+    owners=_tuples(
+        st.builds(
+            pod.OwnerReference, kind=_NAMES, name=_NAMES, uid=_NAMES, controller=st.booleans()
+        )
+    ),
+    node_name=_NAMES,
+    nominated_node_name=_NAMES,
+    phase=st.sampled_from(pod.PodPhase),
+    conditions=_tuples(_CONDITIONS),
+    creation_ns=st.just(0) | _TIMES,
+    start_time_ns=st.none() | _TIMES,
+    deletion_ns=st.none() | _TIMES,
+    resource_version=_NAMES,
+)
+_NODES = st.builds(
+    node.Node,
+    name=_NAMES,
+    uid=_NAMES,
+    labels=_LABELS,
+    annotations=_LABELS,
+    allocatable=_AMOUNTS.filter(bool),
+    capacity=_AMOUNTS,
+    taints=_tuples(
+        st.builds(
+            Taint,
+            key=_NAMES,
+            effect=st.sampled_from(TaintEffect),
+            value=_NAMES,
+            time_added_ns=st.none() | _TIMES,
+        )
+    ),
+    unschedulable=st.booleans(),
+    images=_tuples(
+        st.builds(node.ContainerImage, names=_tuples(_NAMES), size_bytes=st.integers(0, 2**62))
+    ),
+    conditions=_tuples(_CONDITIONS),
+    resource_version=_NAMES,
+)
+_BOUNDS = st.none() | st.builds(
+    budget.IntOrPercent, amount=st.integers(0, 1000), percent=st.booleans()
+)
+_COUNTS = st.integers(0, 1000)
+_BUDGETS = st.builds(
+    budget.PodDisruptionBudget,
+    namespace=_NAMES,
+    name=_NAMES,
+    uid=_NAMES,
+    selector=st.none() | st.builds(LabelSelector, requirements=_tuples(_SOME_REQUIREMENT)),
+    min_available=_BOUNDS,
+    max_unavailable=_BOUNDS,
+    disruptions_allowed=_COUNTS,
+    current_healthy=_COUNTS,
+    desired_healthy=_COUNTS,
+    expected_pods=_COUNTS,
+    observed_generation=_COUNTS,
+    generation=_COUNTS,
+    disrupted_pods=st.dictionaries(_NAMES, _TIMES, max_size=2),
+)
+
+
+def _fields(value: Any) -> Mapping[str, object]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+@settings(max_examples=60, deadline=None)
+@given(_PODS)
+def test_a_pod_comes_back_equal(value: pod.Pod) -> None:
+    """Specs are compared field by field, since they have identity alone."""
+    back = pod_from_message(pod_to_message(value), PodSpecInterner())
+    assert _fields(back.spec) == _fields(value.spec)
+    assert {**_fields(back), "spec": None} == {**_fields(value), "spec": None}
+
+
+@settings(max_examples=60, deadline=None)
+@given(_NODES)
+def test_a_node_comes_back_equal(value: node.Node) -> None:
+    """Its allocatable is spelt out."""
+    assert node_from_message(node_to_message(value)) == value
+
+
+@settings(max_examples=60, deadline=None)
+@given(_BUDGETS)
+def test_a_budget_comes_back_equal(value: budget.PodDisruptionBudget) -> None:
+    """Selectors come back as expressions."""
+    assert budget_from_message(budget_to_message(value)) == value
+
+
+@given(
+    st.builds(
+        priority_class.PriorityClass,
+        name=_NAMES,
+        value=st.integers(-(2**31), 2**31 - 1),
+        global_default=st.booleans(),
+        preemption_policy=st.sampled_from(pod.PreemptionPolicy),
+        description=_NAMES,
+    )
+)
+def test_a_priority_class_comes_back_equal(value: priority_class.PriorityClass) -> None:
+    """Nothing is lost."""
+    assert priority_class_from_message(priority_class_to_message(value)) == value

@@ -1,0 +1,71 @@
+"""Our reader of Kubernetes JSON equals protobuf's, and our writer is its inverse."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from services.rpc.kube_json import parse, to_json
+
+_KINDS = [type(getattr(Object(), field.name)) for field in Object.DESCRIPTOR.fields]
+_TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
+_SCALARS: dict[int, st.SearchStrategy[Any]] = {
+    FieldDescriptor.CPPTYPE_STRING: _TEXTS,
+    FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
+    FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
+    FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
+}
+_WELL_KNOWN: dict[str, st.SearchStrategy[Any]] = {
+    "google.protobuf.Timestamp": st.datetimes(
+        min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC)
+    ).map(lambda moment: moment.isoformat().replace("+00:00", "Z")),
+    "google.protobuf.Value": st.integers(-(2**31), 2**31) | _TEXTS,
+}
+
+
+@cache
+def _objects(descriptor: Any) -> st.SearchStrategy[Any]:
+    known = _WELL_KNOWN.get(descriptor.full_name)
+    if known is not None:
+        return known
+    fields = {field.json_name: _field(field) for field in descriptor.fields}
+    return st.fixed_dictionaries({}, optional={**fields, "x-unknown": st.just([{"a": 1}])})
+
+
+def _field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
+    if field.message_type is None:
+        one = _SCALARS[field.cpp_type]
+    elif field.message_type.GetOptions().map_entry:
+        value = _field(field.message_type.fields_by_name["value"])
+        return st.dictionaries(_TEXTS, value, max_size=2)
+    else:
+        one = _objects(field.message_type)
+    return st.lists(one, max_size=2) if field.is_repeated else one
+
+
+@pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(data=st.data())
+def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
+    kind: type[Message], data: st.DataObject
+) -> None:
+    """Generated from the descriptors, so that no field is forgotten."""
+    mapping = data.draw(_objects(kind.DESCRIPTOR))
+    message = parse(kind, mapping)
+    assert message == json_format.ParseDict(mapping, kind(), ignore_unknown_fields=True)
+    written = to_json(message)
+    assert parse(kind, written) == message
+    assert json_format.ParseDict(written, kind()) == message

@@ -1,0 +1,105 @@
+"""Thresholds as a kubelet's configuration writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.eviction.core.config import ConfigError, EvictionConfig, Mode
+from services.eviction.core.manager import Manager
+
+
+def _texts(config: EvictionConfig) -> list[str]:
+    return [str(each) for each in Manager(config).thresholds]
+
+
+def test_hard_soft_and_reclaim_become_thresholds_in_that_order() -> None:
+    """A minimum reclaim goes to every threshold of its signal."""
+    config = EvictionConfig(
+        hard={"pid.available": "1000", "memory.available": "1Gi"},
+        soft={"memory.available": "25%"},
+        soft_grace={"memory.available": "1m30s"},
+        min_reclaim={"memory.available": "500Mi"},
+    )
+    assert _texts(config) == [
+        "memory.available<1Gi grace=0s min_reclaim=500Mi",
+        "pid.available<1k grace=0s min_reclaim=",
+        "memory.available<25% grace=1m30s min_reclaim=500Mi",
+    ]
+
+
+def test_only_hard_memory_is_copied_to_allocatable_memory() -> None:
+    """Enforcing the limit of all pods adds a threshold; a soft grace of 0 s counts as hard."""
+    config = EvictionConfig(
+        soft={"memory.available": "2Gi"},
+        soft_grace={"memory.available": "1m"},
+        hard={"memory.available": "12.5%", "nodefs.available": "10%"},
+        enforce_node_allocatable=("pods",),
+    )
+    assert [each for each in _texts(config) if each.startswith("allocatable")] == [
+        "allocatableMemory.available<12.5% grace=0s min_reclaim="
+    ]
+
+
+@pytest.mark.parametrize("text", ["0%", "100%"])
+def test_either_end_of_the_scale_switches_a_threshold_off(text: str) -> None:
+    """Upstream drops both silently."""
+    assert _texts(EvictionConfig(hard={"memory.available": text})) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "message"),
+    [
+        (
+            EvictionConfig(hard={"memory": "1Gi"}),
+            "hard[memory]",
+            "unsupported eviction signal memory",
+        ),
+        (
+            EvictionConfig(hard={"containerfs.available": "1Gi"}, mode=Mode.V1_27),
+            "hard[containerfs.available]",
+            "unsupported eviction signal containerfs.available",
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "101%"}),
+            "hard[memory.available]",
+            "eviction percentage threshold memory.available must be <= 100%: 101%",
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "-1%"}),
+            "hard[memory.available]",
+            "eviction percentage threshold memory.available must be >= 0%: -1%",
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "x%"}),
+            "hard[memory.available]",
+            'strconv.ParseFloat: parsing "x": invalid syntax',
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "1e60%"}),
+            "hard[memory.available]",
+            'strconv.ParseFloat: parsing "1e60": value out of range',
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "1GG"}),
+            "hard[memory.available]",
+            "unable to parse quantity's suffix",
+        ),
+        (
+            EvictionConfig(soft={"memory.available": "1Gi"}),
+            "soft_grace[memory.available]",
+            "grace period must be specified for the soft eviction threshold memory.available",
+        ),
+        (
+            EvictionConfig(min_reclaim={"pid.available": "-5"}),
+            "min_reclaim[pid.available]",
+            "negative eviction minimum reclaim specified for pid.available",
+        ),
+    ],
+)
+def test_a_refused_setting_is_named_with_upstreams_text(
+    config: EvictionConfig, field: str, message: str
+) -> None:
+    """The text is the kubelet's, the field says where it stands."""
+    with pytest.raises(ConfigError) as refused:
+        Manager(config)
+    assert (refused.value.field, str(refused.value)) == (field, message)

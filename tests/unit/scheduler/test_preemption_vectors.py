@@ -1,0 +1,236 @@
+"""The preemptor against what upstream v1.34 did, where only resources decide.
+
+The filters' refusals are taken from the vectors; the dry run is the tests' own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from services.kube import quantity
+from services.kube.budget import PodDisruptionBudget
+from services.kube.pod import Condition, Container, Pod, PodSpec, PreemptionPolicy
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.scheduler.core.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
+from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.preemption.rules import V1_34
+from services.scheduler.core.status import Code
+from tests.unit.scheduler.preemption_cluster import Cluster
+
+VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "golden"
+FILE = VECTORS / "scheduling-dev.jsonl.gz"
+PLAIN_SPEC = {
+    "containers",
+    "priority",
+    "priorityClassName",
+    "nodeName",
+    "preemptionPolicy",
+    "schedulerName",
+    "tolerations",
+    "nodeSelector",
+}
+SECOND = 1_000_000_000
+NOW_NS = int(datetime(2024, 6, 1, tzinfo=UTC).timestamp()) * SECOND
+Json = dict[str, Any]
+
+
+def _plain(scenario: Json) -> bool:
+    pods = [*scenario["pods"], *scenario.get("nominated", []), scenario["pending"]]
+    return all(
+        pod["spec"].keys() <= PLAIN_SPEC
+        and not any("ports" in each for each in pod["spec"]["containers"])
+        and not pod.get("status", {}).keys() & {"containerStatuses", "resize"}
+        for pod in pods
+    )
+
+
+def _scenarios() -> Iterator[Json]:
+    if not FILE.exists():
+        return
+    with gzip.open(FILE) as lines:
+        for line in lines:
+            vector = json.loads(line)
+            if "preemption" in vector["expected"] and _plain(vector["scenario"]):
+                yield vector
+
+
+def _ns(text: str | None) -> int | None:
+    return None if text is None else int(datetime.fromisoformat(text).timestamp()) * SECOND
+
+
+def _amounts(texts: Json) -> dict[str, int]:
+    return {
+        name: quantity.milli(str(text)) if name == "cpu" else quantity.value(str(text))
+        for name, text in texts.items()
+    }
+
+
+def _pod(raw: Json) -> Pod:
+    meta, spec, status = raw["metadata"], raw["spec"], raw.get("status", {})
+    containers = tuple(
+        Container(
+            name=each["name"],
+            requests=_amounts(each.get("resources", {}).get("requests", {})),
+        )
+        for each in spec["containers"]
+    )
+    conditions = tuple(
+        Condition(type=each["type"], status=each["status"], reason=each.get("reason", ""))
+        for each in status.get("conditions", [])
+    )
+    return Pod(
+        uid=meta.get("uid", meta["name"]),
+        namespace=meta["namespace"],
+        name=meta["name"],
+        labels=meta.get("labels", {}),
+        spec=PodSpec(
+            containers=containers,
+            priority=spec.get("priority", 0),
+            preemption_policy=PreemptionPolicy(
+                spec.get("preemptionPolicy") or "PreemptLowerPriority"
+            ),
+        ),
+        node_name=spec.get("nodeName", ""),
+        nominated_node_name=status.get("nominatedNodeName", ""),
+        conditions=conditions,
+        start_time_ns=_ns(status.get("startTime")),
+        deletion_ns=_ns(meta.get("deletionTimestamp")),
+    )
+
+
+def _requirements(selector: Json) -> tuple[Requirement, ...]:
+    exact = [
+        Requirement(key=key, operator=Operator.IN, values=(value,))
+        for key, value in selector.get("matchLabels", {}).items()
+    ]
+    listed = [
+        Requirement(
+            key=each["key"],
+            operator=Operator(each["operator"]),
+            values=tuple(each.get("values", ())),
+        )
+        for each in selector.get("matchExpressions", [])
+    ]
+    return (*exact, *listed)
+
+
+def _budget(raw: Json) -> PodDisruptionBudget:
+    selector, status = raw["spec"].get("selector"), raw.get("status", {})
+    return PodDisruptionBudget(
+        namespace=raw["metadata"]["namespace"],
+        name=raw["metadata"]["name"],
+        selector=None if selector is None else LabelSelector(requirements=_requirements(selector)),
+        disruptions_allowed=status.get("disruptionsAllowed", 0),
+        disrupted_pods=dict.fromkeys(status.get("disruptedPods") or {}, 0),
+    )
+
+
+def _cluster(vector: Json) -> Cluster:
+    scenario, refused = vector["scenario"], vector["expected"]["filter"]
+    labels = {code.label: code for code in Code}
+    pods = [_pod(raw) for raw in scenario["pods"]]
+    return Cluster(
+        pod=_pod(scenario["pending"]),
+        allocatable={
+            node["metadata"]["name"]: _amounts(node["status"]["allocatable"])
+            for node in scenario["nodes"]
+        },
+        assigned=pods,
+        nominated=[_pod(raw) for raw in scenario.get("nominated", [])],
+        all_budgets=[_budget(raw) for raw in scenario.get("pdbs", [])],
+        codes={node: labels[each["code"]] for node, each in refused.items()},
+    )
+
+
+def _first(nodes: Sequence[str]) -> str:
+    return min(nodes)
+
+
+SCENARIOS = list(_scenarios())
+
+
+@pytest.fixture(params=SCENARIOS, ids=lambda vector: str(vector["scenario"]["id"]))
+def vector(request: pytest.FixtureRequest) -> Json:
+    """Give each vector in turn."""
+    found: Json = request.param
+    return found
+
+
+def _evaluate(vector: Json) -> PreemptionEvaluation:
+    cluster = _cluster(vector)
+    return Preemptor(rules=V1_34).evaluate(cluster.pod, cluster, tie_break=_first, now_ns=NOW_NS)
+
+
+@pytest.mark.skipif(not FILE.exists(), reason="the shared vectors are not beside the repository")
+def test_there_are_plain_vectors_to_compare() -> None:
+    """The selection of vectors does not run empty."""
+    assert len(SCENARIOS) > 50
+
+
+def test_the_preemptor_finds_what_upstream_found(vector: Json) -> None:
+    """Eligibility, candidates with their victims and criteria, and refusals agree."""
+    expected = vector["expected"]["preemption"]
+    found = _evaluate(vector)
+    assert found.ineligible == expected["reason"]
+    assert sorted(found.potential_nodes) == sorted(expected["potentialNodes"])
+    unknown_starts = expected.get("nilStartTime", [])
+    assert {
+        each.candidate.node: (
+            [victim.key for victim in each.candidate.victims],
+            each.candidate.violations,
+            each.criteria is not None
+            and (
+                each.criteria.highest_priority,
+                each.criteria.sum_priorities,
+                each.criteria.num_victims,
+            ),
+        )
+        for each in found.candidates
+    } == {
+        node: (
+            each["victims"],
+            each["numPDBViolations"],
+            (
+                each["criteria"]["highestPriority"],
+                each["criteria"]["sumPriorities"],
+                each["criteria"]["numVictims"],
+            ),
+        )
+        for node, each in expected["candidates"].items()
+    }
+    for each in found.candidates:
+        node = each.candidate.node
+        if node not in unknown_starts and each.criteria is not None:
+            start = expected["candidates"][node]["criteria"]["earliestStartOfHighest"]
+            assert each.criteria.earliest_start_ns == _ns(start)
+    assert {
+        each.node: (each.refusal.plugin, each.refusal.code.label, sorted(each.refusal.reasons))
+        for each in found.non_candidates
+    } == {
+        node: (each["plugin"], each["code"], sorted(each["reasons"]))
+        for node, each in expected["nonCandidates"].items()
+    }
+
+
+def test_the_preemptor_decides_as_upstream_decided(vector: Json) -> None:
+    """The picked node, what decided it, cleared nominations and the message agree."""
+    expected = vector["expected"]["preemption"]
+    outcome = _evaluate(vector).outcome
+    if isinstance(outcome, CannotHelp):
+        assert not expected["picked"]
+        assert outcome.clear_nomination == (expected["resultNominatedNode"] == "")
+        assert expected["message"].endswith(outcome.message)
+        return
+    assert isinstance(outcome, Nominate)
+    assert outcome.node == expected["picked"] == expected["resultNominatedNode"]
+    assert outcome.decided_by == expected["decidedBy"]
+    assert sorted(outcome.ties) == sorted(expected.get("pickedTies", [outcome.node]))
+    cleared = [pod.key for pod in outcome.cleared_nominations]
+    assert sorted(cleared) == sorted(expected.get("clearNominations", []))
