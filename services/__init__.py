@@ -1,1 +1,1 @@
-"""The three services and what they share; never a source root (its `queue` would shadow Python's)."""
+"""The services and what they share; never a source root, or `queue` would shadow Python's."""

@@ -23,6 +23,11 @@ class Numbering:
         """Return the last record's time."""
         return self._at_ns
 
+    @property
+    def sequence(self) -> int:
+        """Return the last record's number, 0 before the first."""
+        return self._sequence
+
     def record(self, at_ns: int, **content: Any) -> Record:
         """Return the next record; `content` is one field of its oneof by name."""
         self._sequence += 1

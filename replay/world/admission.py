@@ -120,7 +120,7 @@ def _check_class(wanted: PriorityClass) -> None:
         )
     if wanted.value > HIGHEST_USER_PRIORITY or wanted.value < _INT32_MIN:
         raise AdmissionError(
-            f"PriorityClass {wanted.name!r}: value {wanted.value} is above {HIGHEST_USER_PRIORITY}, "
-            "the highest that users may define"
+            f"PriorityClass {wanted.name!r}: value {wanted.value} is above "
+            f"{HIGHEST_USER_PRIORITY}, the highest that users may define"
         )
     assert isinstance(wanted.preemption_policy, PreemptionPolicy)  # noqa: S101 - the codec's word

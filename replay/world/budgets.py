@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from reprieve.kube.v1alpha1 import policy_pb2
 from replay.world.cluster import Changed, Cluster, PodRecord
 from replay.world.conditions import nanoseconds
+from reprieve.kube.v1alpha1 import policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube_codec import budget_from_message
 

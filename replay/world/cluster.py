@@ -1,14 +1,16 @@
 """The objects that an API server would hold, and the events that their changes cause.
 
-A change is made through a method here, which does three things: it changes the object, appends the
-event that a watch would tell (for the scheduler's next round), and marks what controllers must look
-at again. Objects are the contract's own messages: the world stores documents, as an API server does.
+A change is made through a method here, which does three things: it changes the object, appends
+the event that a watch would tell (for the scheduler's next round), and marks what controllers must
+look at again. Objects are the contract's own messages: documents, as an API server stores them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from replay.world.conditions import set_pod_condition, timestamp
+from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
@@ -22,8 +24,6 @@ from reprieve.kube.v1alpha1 import (
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
-from replay.world.conditions import set_pod_condition, timestamp
-from replay.world.models import DEFAULT_GRACE_S
 from services.kube.pod import DEFAULT_SCHEDULER
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -123,7 +123,7 @@ class Cluster:
     # Pods
 
     def create_pod(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> PodRecord:
-        """Add a pod whose admission is over; the caller makes sure that its UID and key are free."""
+        """Add a pod whose admission is over; its UID and its key must be free."""
         meta = message.metadata
         key = f"{meta.namespace}/{meta.name}"
         pod = PodRecord(

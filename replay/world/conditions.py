@@ -6,6 +6,7 @@ Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition.
 from __future__ import annotations
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from replay.identity import name_suffix, object_uid
 from replay.world.cluster import Changed, Cluster, PodRecord
 from replay.world.conditions import timestamp
 from replay.world.lives import Lives
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
 
 HASH_LABEL = "pod-template-hash"
 

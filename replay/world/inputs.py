@@ -5,8 +5,6 @@ Observations of the recorded cluster are passed over: they are compared with, ne
 
 from __future__ import annotations
 
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from replay.identity import object_uid
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.budgets import DisruptionController
@@ -15,6 +13,8 @@ from replay.world.controllers import Controllers
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.pressure import Pressure
+from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
 
 _UNSERVED = "is not simulated yet: pods that it made in the recording are replayed as they came"
@@ -23,7 +23,7 @@ _UNSERVED = "is not simulated yet: pods that it made in the recording are replay
 class Inputs:
     """Feeds a trace's records to a cluster."""
 
-    def __init__(  # noqa: PLR0917 - the parts of one world
+    def __init__(
         self,
         cluster: Cluster,
         lives: Lives,

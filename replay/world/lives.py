@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.cluster import Cluster, PodRecord
 from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
 from replay.world.timeline import Kind, Timeline
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
 
 _KILLED_EXIT_CODE = 137
 
@@ -104,9 +104,9 @@ class Lives:
             self._remove(now_ns, pod)
             return
         grace_s = pod.grace_s if grace_s is None else grace_s
-        if pod.is_terminating:
-            if grace_s >= pod.message.metadata.deletion_grace_period_seconds:
-                return
+        asked_s = pod.message.metadata.deletion_grace_period_seconds
+        if pod.is_terminating and grace_s >= asked_s:
+            return
         self._cluster.deletion_asked(now_ns, pod, grace_s)
         self._plan_stop(now_ns, pod, grace_s)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
 from replay.world.cluster import Cluster, PodRecord
 from replay.world.conditions import set_pod_condition
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
 
 _PREEMPTING = "default-scheduler: preempting to accommodate a higher priority pod"
 

@@ -13,9 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from replay.world.cluster import Cluster, PodRecord
 from replay.world.conditions import set_node_condition, timestamp
 from replay.world.journal import Journal
@@ -23,6 +20,9 @@ from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import UsageProfiles
+from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
 
 INTERVAL_NS = 10 * SECOND_NS
 CLEANUP_NS_MAX = 30 * SECOND_NS
@@ -82,9 +82,9 @@ class Pressure:
         if self._backend is None or node_name not in self._cluster.nodes:
             return
         pods = self._active(node_name)
-        if not self._profiles.overhead(node_name) and not any(map(self._profiles.is_known, pods)):
-            if not self._under.get(node_name):
-                return
+        known = self._profiles.overhead(node_name) or any(map(self._profiles.is_known, pods))
+        if not known and not self._under.get(node_name):
+            return
         for pod in pods:
             change_ns = self._profiles.next_change_ns(pod, now_ns)
             if change_ns is not None and pod.running_ns == now_ns:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
@@ -27,6 +25,8 @@ from replay.world.models import Models
 from replay.world.outcomes import Outcomes
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.timeline import Action, Kind, Timeline
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
 
 ROUNDS_MAX = 1000
 EVENTS_PER_MESSAGE = 2000
@@ -70,7 +70,7 @@ class Limits:
 
 
 class Replay:
-    """One run of one trace against one scheduler and, where there is usage, one eviction service."""
+    """One run of one trace against a scheduler and, where there is usage, an eviction service."""
 
     def __init__(
         self,

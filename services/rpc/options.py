@@ -17,7 +17,7 @@ def listen_options(port: int) -> Callable[[Callable[..., Any]], Callable[..., An
     """Add --listen and the TLS options to a command; it receives one argument, `listen`."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        def with_listen(  # noqa: PLR0917 - click passes them by name
+        def with_listen(
             address: str,
             tls_cert: Path | None,
             tls_key: Path | None,

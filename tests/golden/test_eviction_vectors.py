@@ -1,14 +1,8 @@
-"""The eviction manager against what upstream's own code did, script by script.
-
-The vectors lie outside the repository, in the folder `shared` beside it.
-"""
+"""The eviction manager against what upstream's own code did, script by script."""
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -24,19 +18,16 @@ from services.eviction.core.signals import ConditionType
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration
-
-GOLDEN = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
-MS = 1_000_000
-Json = dict[str, Any]
+from tests.eviction_scripts import MS, Json, ScriptedPods, pod_key, script_differences, scripts
 
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_every_script_decides_as_upstream_does(mode: Mode) -> None:
     """Each step's state, admissions and decision equal the recorded ones."""
     checked, failures = 0, []
-    for vector in _vectors(mode):
+    for vector in scripts(mode.value):
         checked += 1
-        failures += [f"{vector['id']}: {each}" for each in _differences(vector, mode)]
+        failures += list(_differences(vector, mode))
     assert not failures, f"{len(failures)} of {checked} scripts:\n" + "\n".join(failures[:5])
     assert checked > 200
 
@@ -45,20 +36,11 @@ def test_every_script_decides_as_upstream_does(mode: Mode) -> None:
 def test_every_script_survives_a_checkpoint_after_each_operation(mode: Mode) -> None:
     """A manager restored from JSON between any two operations decides no differently."""
     failures = [
-        f"{vector['id']}: {each}"
-        for vector in _vectors(mode)
+        each
+        for vector in scripts(mode.value)
         for each in _differences(vector, mode, restoring=True)
     ]
     assert not failures, "\n".join(failures[:5])
-
-
-def _vectors(mode: Mode) -> Iterator[Json]:
-    path = GOLDEN / f"eviction-{mode.value}-dev.jsonl.gz"
-    if not path.exists():
-        pytest.skip(f"the shared golden vectors are not here ({path.name})")
-    with gzip.open(path) as lines:
-        for line in lines:
-            yield orjson.loads(line)
 
 
 def _differences(vector: Json, mode: Mode, *, restoring: bool = False) -> Iterator[str]:
@@ -67,25 +49,14 @@ def _differences(vector: Json, mode: Mode, *, restoring: bool = False) -> Iterat
         node = _Node(_config(vector["config"], mode), restoring=restoring)
     except ConfigError as error:
         if str(error) != vector.get("config_error"):
-            yield f"refused with {error}"
+            yield f"{vector['id']}: refused with {error}"
         return
     if "config_error" in vector:
-        yield f"accepted, expected {vector['config_error']}"
+        yield f"{vector['id']}: accepted, expected {vector['config_error']}"
         return
     if sorted(str(each) for each in node.manager.thresholds) != sorted(vector["thresholds"]):
-        yield f"parsed {[str(each) for each in node.manager.thresholds]}"
-    for number, (step, recorded) in enumerate(
-        zip(vector["script"], vector["expected"], strict=True)
-    ):
-        expected = {"error": "", "admit": [], **recorded}
-        for key, value in node.take(step).items():
-            if key == "any_of":
-                if value not in expected["any_of"]:
-                    yield f"step {number}: {value}\n  none of {expected['any_of']}"
-                    return
-            elif value != expected[key]:
-                yield f"step {number}: {key} {value}, expected {expected[key]}"
-                return
+        yield f"{vector['id']}: parsed {[str(each) for each in node.manager.thresholds]}"
+    yield from script_differences(vector, node.take)
 
 
 class _Node:
@@ -95,15 +66,15 @@ class _Node:
         self.manager = Manager(config)
         self._config = config
         self._restoring = restoring
-        self._pods: dict[str, Json] = {}
+        self._pods = ScriptedPods()
 
     def take(self, step: Json) -> Json:
         """Play one step and return what the vectors record of it."""
-        self._change_pods(step)
-        pods = [_pod(key, each) for key, each in self._pods.items()]
+        self._pods.change(step)
+        pods = [_pod(key, each) for key, each in self._pods.plain.items()]
         assert all(
             qos_class(pod).value == plain["qos"]
-            for pod, plain in zip(pods, self._pods.values(), strict=True)
+            for pod, plain in zip(pods, self._pods.plain.values(), strict=True)
             if "qos" in plain
         )
         failed = step.get("summary_error")
@@ -118,7 +89,7 @@ class _Node:
             after = step.get("stats_after_reclaim") or step["stats"]
             result = self.manager.resume(self._summary(after, step["at_ms"]))
             self._checkpoint()
-        return {**_seen(result, list(self._pods)), "admit": self._admissions(step)}
+        return {**_seen(result, list(self._pods.plain)), "admit": self._admissions(step)}
 
     def _checkpoint(self) -> None:
         if self._restoring:
@@ -126,21 +97,10 @@ class _Node:
             self.manager = Manager(self._config)
             self.manager.restore(plain)
 
-    def _change_pods(self, step: Json) -> None:
-        if "set_pods" in step:
-            self._pods = {_key(each): each for each in step["set_pods"]}
-        for key in step.get("remove_pods") or []:
-            self._pods.pop(key, None)
-        for each in step.get("add_pods") or []:
-            self._pods[_key(each)] = each
-        for key, stats in (step.get("pod_stats") or {}).items():
-            if key in self._pods:
-                self._pods[key] = {**self._pods[key], "stats": stats}
-
     def _admissions(self, step: Json) -> list[Json]:
         decided = []
         for plain in step.get("admit") or []:
-            pod = _pod(_key(plain), plain)
+            pod = _pod(pod_key(plain), plain)
             admission = self.manager.admit(pod)
             decided.append(
                 {
@@ -153,7 +113,9 @@ class _Node:
         return decided
 
     def _summary(self, stats: Json, at_ms: int) -> NodeSummary:
-        usage = {key: _usage(pod["stats"]) for key, pod in self._pods.items() if pod.get("stats")}
+        usage = {
+            key: _usage(pod["stats"]) for key, pod in self._pods.plain.items() if pod.get("stats")
+        }
         return NodeSummary(
             memory=_memory(stats.get("memory"), at_ms),
             allocatable_memory=_memory(stats.get("allocatable_memory"), at_ms),
@@ -222,10 +184,6 @@ def _config(plain: Json, mode: Mode) -> EvictionConfig:
         local_storage_isolation=plain["local_storage_isolation"],
         allow_overwrite_tgps=plain["allow_overwrite_tgps"],
     )
-
-
-def _key(pod: Json) -> str:
-    return f"{pod.get('ns', 'default')}/{pod['name']}"
 
 
 def _pod(key: str, plain: Json) -> EvictionPod:

@@ -65,13 +65,27 @@ def load(mode: QueueMode) -> Iterator[Json]:
 def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -> str:
     """Run a script and tell where it first differs from upstream, "" for nowhere."""
     run = ScriptRun(mode, vector["config"])
-    for step, (op, expected) in enumerate(zip(vector["script"], vector["expected"], strict=True)):
+
+    def apply(op: Json) -> dict[str, Any]:
         if restored:
             run.queue = SchedulingQueue.restore(run.config, run.queue.snapshot())
-        result = run.apply(op)
+        return run.apply(op)
+
+    return difference_of(mode, vector, apply, run.state)
+
+
+def difference_of(
+    mode: QueueMode,
+    vector: Json,
+    apply: Callable[[Json], dict[str, Any]],
+    state: Callable[[], dict[str, Any]],
+) -> str:
+    """Do each operation by `apply`; tell where results or `state` differ, "" for nowhere."""
+    for step, (op, expected) in enumerate(zip(vector["script"], vector["expected"], strict=True)):
+        result = apply(op)
         recorded = expected.get("result", {})
         ties = {name for name in recorded if name.endswith("_tie")}
-        actual = {"result": result, "state": comparable(run.state(), ties)}
+        actual = {"result": result, "state": comparable(state(), ties)}
         wanted = {
             "result": {name: recorded[name] for name in recorded if name not in ties},
             "state": comparable(expected["state"], ties),

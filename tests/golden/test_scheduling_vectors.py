@@ -15,16 +15,20 @@ from typing import Any
 
 import pytest
 
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2, policy_pb2
 from services.kube.pod import Pod
-from services.rpc.kube_codec import node_from_message, pod_from_message
+from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube_json import parse
 from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.diagnosis import fit_error_text
 from services.scheduler.core.evaluate import Verdicts, evaluate
+from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.preemption.outcome import Nominate
+from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.snapshot import Snapshot
 
 FOLDER = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
@@ -39,6 +43,7 @@ ABSENT_FILTERS = {
 }
 ABSENT_SCORES = {"InterPodAffinity", "PodTopologySpread", "VolumeBinding"}
 LEAST_COMPARED = 338
+NOW_NS = 1_717_200_000 * 1_000_000_000
 
 Json = Mapping[str, Any]
 
@@ -106,6 +111,8 @@ def snapshot_of(scenario: Json) -> tuple[Snapshot, Pod]:
     for each in scenario["nominated"]:
         pod = pod_from_message(parse(pod_pb2.Pod, each), interner)
         snapshot.nominations.put(pod, pod.nominated_node_name)
+    for each in scenario["pdbs"]:
+        snapshot.set_budget(budget_from_message(parse(policy_pb2.PodDisruptionBudget, each)))
     return snapshot, pod_from_message(parse(pod_pb2.Pod, scenario["pending"]), interner)
 
 
@@ -127,15 +134,43 @@ def observed(scenario: Json, expected: Json) -> Json:
             answer["hosts"] = expected["hosts"] if name in expected["hosts"] else [name]
         case Unschedulable(diagnosis=diagnosis):
             answer["fitError"] = fit_error_text(diagnosis)
+            cycle = SnapshotFailedCycle(pod, framework, diagnosis)
+            answer["preemption"] = preempted(pod, cycle, expected["preemption"])
         case NoNodes():
             answer["fitError"] = "no nodes"
     return answer
 
 
+def preempted(pod: Pod, cycle: SnapshotFailedCycle, expected: Json) -> Json:
+    """Return what the preemptor says, and the vector's own words for the rest."""
+    found = Preemptor(rules=V1_34).evaluate(pod, cycle, tie_break=min, now_ns=NOW_NS)
+    outcome = found.outcome
+    return {
+        **expected,
+        "potentialNodes": sorted(found.potential_nodes),
+        "candidates": {
+            each.candidate.node: {
+                **expected["candidates"].get(each.candidate.node, {}),
+                "victims": [victim.key for victim in each.candidate.victims],
+                "numPDBViolations": each.candidate.violations,
+            }
+            for each in found.candidates
+        },
+        "nonCandidates": {
+            each.node: {
+                "plugin": each.refusal.plugin,
+                "code": each.refusal.code.label,
+                "reasons": sorted(each.refusal.reasons),
+            }
+            for each in found.non_candidates
+        },
+        "picked": outcome.node if isinstance(outcome, Nominate) else "",
+    }
+
+
 def _skipped(verdicts: Verdicts) -> list[str]:
-    refused_whole = bool(verdicts.refusals) and len(verdicts.pre_filtered) == len(verdicts.refusals)
-    if refused_whole and not verdicts.feasible:
-        return []
+    if not verdicts.feasible and verdicts.pre_filtered == verdicts.refusals.keys():
+        return []  # PreFilter ended before it came to skipping
     return sorted({*verdicts.skipped_filters, *ABSENT_FILTERS})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 DEFAULT_PRESSURE_TRANSITION_NS = 300 * 1_000_000_000
 
@@ -20,6 +21,25 @@ class Mode(Enum):
 
     V1_32 = "v1.32"
     V1_27 = "v1.27"
+
+
+def default_hard(mode: Mode) -> Statements:
+    """Return the hard thresholds of a Linux kubelet whose configuration names none.
+
+    Source: kubernetes pkg/kubelet/eviction/defaults_linux.go; v1.27 has none on image inodes.
+    """
+    return _DEFAULT_HARD if mode is Mode.V1_32 else _DEFAULT_HARD_V1_27
+
+
+_DEFAULT_HARD_V1_27: Statements = MappingProxyType(
+    {
+        "memory.available": "100Mi",
+        "nodefs.available": "10%",
+        "nodefs.inodesFree": "5%",
+        "imagefs.available": "15%",
+    }
+)
+_DEFAULT_HARD: Statements = MappingProxyType({**_DEFAULT_HARD_V1_27, "imagefs.inodesFree": "5%"})
 
 
 class ConfigError(ValueError):

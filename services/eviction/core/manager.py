@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.eviction.core.admission import admit
-from services.eviction.core.conditions import node_conditions
+from services.eviction.core.conditions import holding, node_conditions
 from services.eviction.core.config import EvictionConfig
 from services.eviction.core.decisions import Admission, Eviction, NodeEvent
 from services.eviction.core.layout import NO_COLLECTION
@@ -36,7 +36,7 @@ from services.eviction.core.results import (
     StepResult,
 )
 from services.eviction.core.rules import rules_of
-from services.eviction.core.signals import Signal
+from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.snapshot import ManagerPlain, Pending, state_from_plain, state_to_plain
 from services.eviction.core.state import State, actionable, observed
 from services.eviction.core.thresholds import Threshold, by_eviction_priority, met
@@ -52,6 +52,9 @@ class _Step:
     pods: Sequence[EvictionPod]
     summary: NodeSummary
     observations: Mapping[Signal, Observation]
+
+
+Memento = tuple[State, Pending | None]
 
 
 class Manager:
@@ -80,6 +83,11 @@ class Manager:
         return self._phases.settled
 
     @property
+    def watched_now(self) -> tuple[Threshold, ...]:
+        """Return the thresholds that the next step watches."""
+        return self._watched_in(self._state)
+
+    @property
     def state(self) -> State:
         """Return what the manager remembers."""
         return self._state
@@ -106,7 +114,7 @@ class Manager:
         if self._pending is not None:
             raise StepOrderError("the last step waits for its garbage collection")
         before = self._state
-        if not self._thresholds and not self._config.local_storage_isolation:
+        if self._watches_nothing:
             return self._result(now_ns, before, Outcome())
         if not before.file_systems_detected and disk_info_error:
             text = f"eviction manager: failed to get HasDedicatedImageFs: {disk_info_error}"
@@ -140,18 +148,42 @@ class Manager:
             outcome = replace(outcome, evictions=(), ranking=())
         return self._answer(pending.now_ns, outcome, changed=pending.changed)
 
-    def skip(self, observations: Mapping[Signal, Observation]) -> None:
-        """Note the `observations` of a step that was left out since it would change nothing.
+    def may_skip(
+        self, observations: Mapping[Signal, Observation], *, now_ns: int, limited: bool
+    ) -> bool:
+        """Tell whether a step at `now_ns` would change nothing, whatever the pods use.
 
-        That holds where the state is at rest, none of `watched` is met and no pod exceeds a limit
-        on local storage. The times decide whether the next step's observations are new.
+        That holds where the state is at rest, none of `watched` is met and no pod can exceed a
+        limit on local storage; `limited` says that some pod can (local_storage.may_be_evicted).
+        """
+        return (
+            self._pending is None
+            and self._state.is_at_rest
+            and not (limited and self._config.local_storage_isolation)
+            and not self._conditions_at(now_ns)
+            and not met(self._phases.settled, observations, with_min_reclaim=False)
+        )
+
+    def skip(self, observations: Mapping[Signal, Observation], *, now_ns: int) -> StepResult:
+        """Return the result of a step that `may_skip` and note its observations' times.
+
+        The times decide whether the next step's observations are new.
         """
         times = {signal: each.time_ns for signal, each in observations.items()}
         self._state = replace(self._state, observation_times_ns=times)
+        return self._answer(now_ns, Outcome(), changed=False)
 
     def admit(self, pod: EvictionPod) -> Admission:
         """Decide whether the kubelet takes `pod` under the present conditions."""
         return admit(pod, self._state.conditions)
+
+    def memento(self) -> Memento:
+        """Return the state for `go_back`; it costs nothing and is good for this manager only."""
+        return self._state, self._pending
+
+    def go_back(self, memento: Memento) -> None:
+        """Undo all steps since `memento` was taken."""
+        self._state, self._pending = memento
 
     def snapshot(self) -> ManagerPlain:
         """Return the state, a waiting step included, as plain values for a checkpoint."""
@@ -165,14 +197,16 @@ class Manager:
         """
         self._state, self._pending = state_from_plain(plain, self._phases.settled)
 
-    def dump(self) -> dict[str, object]:
-        """Return the whole state with the thresholds that are watched, for reading."""
-        return {
-            "mode": self._config.mode.value,
-            "thresholds": [str(each) for each in self._thresholds],
-            "watched": [str(each) for each in self._watched_in(self._state)],
-            **self.snapshot(),
-        }
+    @property
+    def _watches_nothing(self) -> bool:
+        return not self._thresholds and not self._config.local_storage_isolation
+
+    def _conditions_at(self, now_ns: int) -> tuple[ConditionType, ...]:
+        return holding(
+            self._state.condition_last_observed_ns,
+            period_ns=self._config.pressure_transition_ns,
+            now_ns=now_ns,
+        )
 
     def _watched_in(self, state: State) -> tuple[Threshold, ...]:
         phases = self._phases
@@ -222,6 +256,7 @@ class Manager:
             ranking=tuple(place for _, place in ranked),
             events=(event,),
             collected=collect,
+            signal=signal,
         )
         if not collect:
             return outcome, None
@@ -271,4 +306,6 @@ class Manager:
             collected=outcome.collected,
             next_step_ns=now_ns + wait_ns,
             changed=changed,
+            quiet=not changed and (state.is_at_rest or self._watches_nothing),
+            signal=outcome.signal,
         )

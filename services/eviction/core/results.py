@@ -43,7 +43,9 @@ class StepResult:
 
     The next step is due at `next_step_ns`; after an eviction that is the latest time, and the
     step is due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS).
-    `changed` is false where the step left everything but observations' times as it was.
+    `changed` is false where the step left everything but observations' times as it was; `quiet`
+    says that the same observations would leave it so at any later time, too. `signal` is the one
+    whose threshold was acted upon.
     """
 
     now_ns: int
@@ -59,6 +61,8 @@ class StepResult:
     collected: Collection = NO_COLLECTION
     next_step_ns: int
     changed: bool
+    quiet: bool
+    signal: Signal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +73,7 @@ class Outcome:
     ranking: tuple[RankedPod, ...] = ()
     events: tuple[NodeEvent, ...] = ()
     collected: Collection = NO_COLLECTION
+    signal: Signal | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -68,6 +68,7 @@ class PendingPlain(TypedDict):
     ranking: list[RankedPodPlain]
     events: list[NodeEventPlain]
     collected: CollectionPlain
+    signal: str | None
 
 
 class ManagerPlain(TypedDict):
@@ -147,6 +148,7 @@ def _pending_to_plain(pending: Pending) -> PendingPlain:
         "ranking": [cast("RankedPodPlain", asdict(each)) for each in outcome.ranking],
         "events": [cast("NodeEventPlain", asdict(each)) for each in outcome.events],
         "collected": cast("CollectionPlain", asdict(outcome.collected)),
+        "signal": None if outcome.signal is None else outcome.signal.value,
     }
 
 
@@ -159,5 +161,6 @@ def _pending_from_plain(plain: PendingPlain) -> Pending:
             ranking=tuple(RankedPod(**each) for each in plain["ranking"]),
             events=tuple(NodeEvent(**each) for each in plain["events"]),
             collected=Collection(**plain["collected"]),
+            signal=None if plain["signal"] is None else Signal(plain["signal"]),
         ),
     )

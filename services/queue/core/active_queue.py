@@ -21,6 +21,6 @@ class ActiveQueue(KeyedHeap):
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
         pod = entry.pod
-        first, others = pod.rank
-        order = (first, others, entry.timestamp_ns, entry.sequence, pod.key)
+        number, sort_key = pod.rank
+        order = (number, sort_key, entry.timestamp_ns, entry.sequence, pod.key)
         self.put_in_order(order, entry)

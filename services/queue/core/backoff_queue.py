@@ -28,7 +28,7 @@ class BackoffQueue(KeyedHeap):
 
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
-        order = (self._policy.expiry_ns(entry), (), 0, entry.sequence, entry.key)
+        order = (self._policy.expiry_ns(entry), b"", 0, entry.sequence, entry.key)
         self.put_in_order(order, entry)
 
     def pop_due(self, now_ns: int) -> Entry | None:

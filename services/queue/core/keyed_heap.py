@@ -14,7 +14,7 @@ from itertools import islice
 from services.queue.core.entry import Entry
 from services.queue.core.pod import PodKey
 
-Order = tuple[int, tuple[int, ...], int, int, PodKey]
+Order = tuple[int, bytes, int, int, PodKey]
 """What orders a sub-queue, least first; the sequence, which makes it total; the key."""
 
 _STALE_MIN = 64

@@ -31,15 +31,17 @@ class PresentTexts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueMode:
-    """One version's strategies."""
+    """One version's strategies, and how long a pod may stay unschedulable by default."""
 
     name: str
+    max_unschedulable_ns: int
     backoff: Callable[[BackoffLimits], BackoffPolicy]
     present: PresentTexts
 
 
 V1_16 = QueueMode(
     name="v1.16",
+    max_unschedulable_ns=60_000_000_000,
     backoff=PodBackoffMap,
     present=PresentTexts(
         active="pod is already present in the activeQ",
@@ -51,6 +53,7 @@ V1_16 = QueueMode(
 
 V1_20 = QueueMode(
     name="v1.20",
+    max_unschedulable_ns=60_000_000_000,
     backoff=AttemptBackoff,
     present=PresentTexts(
         active="pod: {pod} is already present in the active queue",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
 
-Rank = tuple[int, tuple[int, ...]]
-"""The first of a sort key and the others: almost always a number and nothing more."""
+Rank = tuple[int, bytes]
+"""The default order's number and the sort key: almost always only one of them says anything."""
 
 
 class LabelMatcher(Protocol):
@@ -59,15 +59,15 @@ class PodRef:
         return (self.namespace, self.name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueuedPod:
-    """One version of a pending pod.
+class QueuedPod(NamedTuple):
+    """One version of a pending pod; a named tuple, as entries are, for there is one an Add.
 
     `nominated_node_name` is the one in the pod's status, "" for none. `sort_key` is the
-    QueueSort plugin's order as data, ascending, not empty; None is the default order, priority
+    QueueSort plugin's order as data, ascending; empty is the default order, priority
     descending. `gates` name what holds the pod back before it may become active.
     `digest` covers everything outside status, resourceVersion and generation: two
-    versions that differ there differ in their digest.
+    versions that differ there differ in their digest. Only an update compares digests, and
+    only those of the two versions that it is given; elsewhere it may be empty.
     """
 
     uid: str
@@ -75,7 +75,7 @@ class QueuedPod:
     name: str
     priority: int = 0
     nominated_node_name: str = ""
-    sort_key: tuple[int, ...] | None = None
+    sort_key: bytes = b""
     gates: tuple[str, ...] = ()
     digest: bytes = b""
     affinity_terms: tuple[AffinityTerm, ...] = ()
@@ -94,11 +94,10 @@ class QueuedPod:
     def rank(self) -> Rank:
         """The pod's place among pending pods, least first; equal ranks go by queue time.
 
+        Pods with a sort key stand as if of priority 0 among pods without one.
         Source: kubernetes v1.20 plugins/queuesort/priority_sort.go, Less.
         """
-        if self.sort_key is None:
-            return (-self.priority, ())
-        return (self.sort_key[0], self.sort_key[1:])
+        return (0, self.sort_key) if self.sort_key else (-self.priority, b"")
 
     def awaits(self, assigned: AssignedPod) -> bool:
         """Tell whether `assigned` matches any of the required affinity terms.

@@ -15,7 +15,7 @@ Source: kubernetes v1.20 (and v1.16) internal/queue/scheduling_queue.go, Priorit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.queue.core import incoming
@@ -37,7 +37,7 @@ from services.queue.core.outcome import (
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 from services.queue.core.state import BackingOff, QueueState
 from services.queue.core.sub_queues import SubQueues
-from services.queue.core.ticks import LEFTOVER_AFTER_NS, FlushTicks
+from services.queue.core.ticks import FlushTicks
 
 _NO_MOVE_YET = -1
 _ANY_FAILURE = Failure()
@@ -46,10 +46,21 @@ _REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig:
-    """What a session chooses for its queue."""
+    """What a session chooses for its queue.
+
+    A leftover flush moves pods that have been unschedulable for longer than
+    `max_unschedulable_ns`; None is the mode's own.
+    """
 
     mode: QueueMode = V1_20
     backoff: BackoffLimits = field(default_factory=BackoffLimits)
+    max_unschedulable_ns: int | None = None
+
+    @property
+    def leftover_after_ns(self) -> int:
+        """How long a pod may stay unschedulable, the mode's default filled in."""
+        chosen_ns = self.max_unschedulable_ns
+        return self.mode.max_unschedulable_ns if chosen_ns is None else chosen_ns
 
 
 class SchedulingQueue:
@@ -75,7 +86,7 @@ class SchedulingQueue:
         self._queues = SubQueues(self._policy)
         self._nominator = Nominator()
         self._in_flight: dict[int, Popped] = {}
-        self._flushes = FlushTicks()
+        self._flushes = FlushTicks(max_unschedulable_ns=config.leftover_after_ns)
         self._now_ns = 0
         self._scheduling_cycle = 0
         self._move_request_cycle = _NO_MOVE_YET
@@ -96,9 +107,8 @@ class SchedulingQueue:
             queue._queues.unschedulable.put(entry)
         queue._nominator.restore(state.nominations)
         queue._in_flight = {popped.cycle: popped for popped in state.in_flight}
-        queue._flushes = FlushTicks(
-            backoff_ns=state.flushed_backoff_ns, leftover_ns=state.flushed_leftover_ns
-        )
+        queue._flushes.backoff_ns = state.flushed_backoff_ns
+        queue._flushes.leftover_ns = state.flushed_leftover_ns
         queue._now_ns = state.now_ns
         queue._scheduling_cycle = state.scheduling_cycle
         queue._move_request_cycle = state.move_request_cycle
@@ -193,7 +203,6 @@ class SchedulingQueue:
 
     def commit_pop(self, pop_id: PopId, *, now_ns: int) -> Popped | NotNext:
         """Pop, provided that Pop would return exactly `pop_id` now; else change nothing."""
-        self._advance(now_ns)
         entry = self._queues.active.peek()
         if entry is None:
             return NotNext(next=Closed() if self._closed else WouldBlock())
@@ -262,21 +271,37 @@ class SchedulingQueue:
         return moved
 
     def flush_leftover(self, *, now_ns: int) -> int:
-        """Move the pods unschedulable for more than a minute; return how many.
+        """Move the pods that have been unschedulable for too long; return how many.
 
         A move request is noted only if there are any.
         """
         self._advance(now_ns)
         self._flushes.leftover_ns = now_ns
-        leftover = self._queues.unschedulable.take_older(now_ns - LEFTOVER_AFTER_NS)
+        before_ns = now_ns - self._flushes.max_unschedulable_ns
+        leftover = self._queues.unschedulable.take_older(before_ns)
         if not leftover:
             return 0
         return self._move(leftover, incoming.UNSCHEDULABLE_TIMEOUT, now_ns)
 
-    def move_all(self, event: str, *, now_ns: int) -> int:
-        """Move every unschedulable pod because of `event`; return how many."""
+    def move_all(
+        self,
+        event: str,
+        *,
+        now_ns: int,
+        priority_at_most: int | None = None,
+        all_but_uid: str = "",
+    ) -> int:
+        """Move the unschedulable pods because of `event`; return how many.
+
+        All of them, or those of at most a priority, or all but one pod. A move request is
+        noted even if it moves none.
+        """
         self._advance(now_ns)
-        return self._move(self._queues.unschedulable.take_all(), event, now_ns)
+        unschedulable = self._queues.unschedulable
+        if priority_at_most is None and not all_but_uid:
+            return self._move(unschedulable.take_all(), event, now_ns)
+        wanted = unschedulable.take_some(priority_at_most=priority_at_most, all_but_uid=all_but_uid)
+        return self._move(wanted, event, now_ns)
 
     def assigned_add(self, assigned: AssignedPod, *, now_ns: int) -> int:
         """Move the pods whose required affinity the new assigned pod matches; return how many."""
@@ -337,6 +362,15 @@ class SchedulingQueue:
     def sizes(self) -> dict[SubQueue, int]:
         """Return how many entries each sub-queue has."""
         return self._queues.sizes()
+
+    def first(self, queue: SubQueue, count: int) -> list[Entry]:
+        """Return the first `count` entries of a sub-queue, in its own order."""
+        return self._queues.first(queue, count)
+
+    @property
+    def in_flight(self) -> Mapping[int, Popped]:
+        """The pops without an outcome, by cycle."""
+        return self._in_flight
 
     def take_incoming(self) -> dict[tuple[SubQueue, str], int]:
         """Return how many pods came into each sub-queue by which event since the last call."""

@@ -66,6 +66,16 @@ class SubQueues:
                 self.activate(entry, event)
         return released
 
+    def first(self, queue: SubQueue, count: int) -> list[Entry]:
+        """Return the first `count` entries of `queue`, in its own order."""
+        match queue:
+            case SubQueue.ACTIVE:
+                return self.active.first(count)
+            case SubQueue.BACKOFF:
+                return self.backoff.first(count)
+            case SubQueue.UNSCHEDULABLE:
+                return self.unschedulable.first(count)
+
     def sizes(self) -> dict[SubQueue, int]:
         """Return how many entries each has."""
         return {

@@ -8,20 +8,27 @@ Source: kubernetes v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQ
 
 from __future__ import annotations
 
-LEFTOVER_AFTER_NS = 60_000_000_000
-"""A pod is left over once it has been unschedulable for longer than this."""
-
 _BACKOFF_TICK_NS = 1_000_000_000
 _LEFTOVER_TICK_NS = 30_000_000_000
 _NEVER_NS = -1
 
 
 class FlushTicks:
-    """When each flush was last done, in ns, -1 for never; and when one is worth a tick."""
+    """When each flush was last done, in ns, -1 for never; and when one is worth a tick.
 
-    __slots__ = ("backoff_ns", "leftover_ns")
+    A pod is left over once it has been unschedulable for longer than `max_unschedulable_ns`.
+    """
 
-    def __init__(self, *, backoff_ns: int = _NEVER_NS, leftover_ns: int = _NEVER_NS) -> None:
+    __slots__ = ("backoff_ns", "leftover_ns", "max_unschedulable_ns")
+
+    def __init__(
+        self,
+        *,
+        max_unschedulable_ns: int,
+        backoff_ns: int = _NEVER_NS,
+        leftover_ns: int = _NEVER_NS,
+    ) -> None:
+        self.max_unschedulable_ns = max_unschedulable_ns
         self.backoff_ns = backoff_ns
         self.leftover_ns = leftover_ns
 
@@ -38,7 +45,7 @@ class FlushTicks:
             earliest_ns = max(expiry_ns, now_ns, self.backoff_ns + 1)
             ticks.append(_tick_from(earliest_ns, _BACKOFF_TICK_NS))
         if oldest_unschedulable_ns is not None:
-            due_ns = oldest_unschedulable_ns + LEFTOVER_AFTER_NS + 1
+            due_ns = oldest_unschedulable_ns + self.max_unschedulable_ns + 1
             earliest_ns = max(due_ns, now_ns, self.leftover_ns + 1)
             ticks.append(_tick_from(earliest_ns, _LEFTOVER_TICK_NS))
         return min(ticks, default=None)

@@ -11,6 +11,7 @@ flushUnschedulableQLeftover.
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import islice
 
 from services.queue.core.entry import Entry
 from services.queue.core.pod import AssignedPod, PodKey
@@ -69,6 +70,18 @@ class UnschedulablePods:
         self._with_affinity.clear()
         return taken
 
+    def take_some(self, *, priority_at_most: int | None, all_but_uid: str) -> list[Entry]:
+        """Take out the entries of at most that priority, None for any, but that pod's."""
+        taken = [
+            entry
+            for entry in self._entries.values()
+            if (priority_at_most is None or entry.pod.priority <= priority_at_most)
+            and entry.pod.uid != all_but_uid
+        ]
+        for entry in taken:
+            self.remove(entry.key)
+        return taken
+
     def take_older(self, than_ns: int) -> list[Entry]:
         """Take out the entries whose timestamp is before `than_ns`, oldest first."""
         taken: list[Entry] = []
@@ -87,6 +100,10 @@ class UnschedulablePods:
     def oldest(self) -> Entry | None:
         """Return the entry with the least timestamp, None if there is none."""
         return next(iter(self._entries.values())) if self._entries else None
+
+    def first(self, count: int) -> list[Entry]:
+        """Return the first `count` entries, oldest timestamp first; fewer if there are fewer."""
+        return list(islice(self._entries.values(), count))
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every entry, oldest timestamp first."""

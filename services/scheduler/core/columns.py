@@ -29,7 +29,7 @@ class Columns:
     non_zero_requested: int64[nodes, 2]; CPU and memory with a default for what is left out.
     pod_count, pods_max: int64[nodes]. name_hash: uint64[nodes].
     alive: bool[nodes], whether the row is a node. unschedulable: bool[nodes].
-    rows: int64[nodes], every row's index.
+    rows: int64[used], the index of every row that was ever taken; those beyond hold nothing.
     taint_class: int64[nodes], equal for nodes with equal taints (`TaintClasses`).
     """
 
@@ -50,7 +50,7 @@ class Columns:
     )
 
     def __init__(self) -> None:
-        self.rows = np.arange(_FIRST_ROWS, dtype=np.int64)
+        self.rows = np.arange(0, dtype=np.int64)
         self.capacity = _FIRST_ROWS
         self.resources = {CPU: CPU_COLUMN, MEMORY: MEMORY_COLUMN, EPHEMERAL_STORAGE: 2}
         self.allocatable = np.zeros((_FIRST_ROWS, 3), dtype=np.int64)
@@ -96,7 +96,11 @@ class Columns:
             setattr(self, name, _doubled(getattr(self, name)))
         self._owned = {name: _doubled(column) for name, column in self._owned.items()}
         self.capacity *= 2
-        self.rows = np.arange(self.capacity, dtype=np.int64)
+
+    def take(self, row: int) -> None:
+        """Begin to use a row."""
+        if row >= len(self.rows):
+            self.rows = np.arange(row + 1, dtype=np.int64)
 
     def clear(self, row: int) -> None:
         """Zero a row that is given back."""

@@ -36,14 +36,16 @@ _OVERRIDDEN = 127
 class Suggested:
     """A node to take.
 
-    `feasible` of `evaluated` nodes fitted. `total` is the node's score, None where the pod was
-    not scored. `phases_ns` holds what the stopwatch measured, by extension point.
+    `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is
+    None where the pod was not scored. `phases_ns` holds what the stopwatch measured, by
+    extension point.
     """
 
     node_name: str
     row: int
     evaluated: int
     feasible: int
+    tied: int = 1
     total: int | None = None
     phases_ns: Mapping[str, int] = field(default_factory=dict)
 
@@ -113,12 +115,14 @@ class Cycle:
     def _all_nodes(
         self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
     ) -> CycleResult:
-        overridden = tried | nominated_refusals(self._snapshot, pod, shape)
+        overridden = nominated_refusals(self._snapshot, pod, shape, fitting_only=True)
         refuser = _with(shape.refuser, overridden)
         laps.take("Filter")
         chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
         laps.take("Score")
         if chosen.row < 0:
+            overridden = tried | nominated_refusals(self._snapshot, pod, shape)
+            refuser = _with(shape.refuser, overridden)
             diagnosis = refused_by_filters(shape, refuser, overridden, self._snapshot.node_count)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         return Suggested(
@@ -126,17 +130,23 @@ class Cycle:
             row=chosen.row,
             evaluated=self._snapshot.node_count,
             feasible=chosen.feasible,
+            tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
             phases_ns=laps.phases_ns,
         )
 
 
-def nominated_refusals(snapshot: Snapshot, pod: Pod, shape: Shape) -> dict[int, Status]:
-    """Return the rows that nominated pods are counted on and that refuse the pod, by row."""
+def nominated_refusals(
+    snapshot: Snapshot, pod: Pod, shape: Shape, *, fitting_only: bool = False
+) -> dict[int, Status]:
+    """Return the rows that nominated pods are counted on and that refuse the pod, by row.
+
+    `fitting_only` leaves out rows that refuse it without them, whose reasons nobody will ask for.
+    """
     found: dict[int, Status] = {}
     for name in snapshot.nominations.node_names():
         row = snapshot.row(name)
-        if row is None or shape.refuser[row] < 0:
+        if row is None or shape.refuser[row] < 0 or (fitting_only and shape.refuser[row]):
             continue
         if not snapshot.nominations.counted(name, pod):
             continue

@@ -95,18 +95,22 @@ def fit_error_text(diagnosis: Diagnosis, post_filter: str = "") -> str:
     if diagnosis.pre_filter is not None and diagnosis.pre_filter.message:
         text += f" {diagnosis.pre_filter.message}."
     else:
-        counted = sorted(f"{count} {reason}" for reason, count in _reasons(diagnosis).items())
+        counted = sorted(f"{count} {reason}" for reason, count in reason_counts(diagnosis))
         if counted:
             text += f" {', '.join(counted)}."
     return f"{text} {post_filter}" if post_filter else text
 
 
-def _reasons(diagnosis: Diagnosis) -> Mapping[str, int]:
+def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
+    """Return each reason with the number of nodes that it refuses, most frequent first.
+
+    Equally frequent ones stand in the order of their texts.
+    """
     counts: Counter[str] = Counter()
     for group in diagnosis.groups:
         for reason in group.status.reasons:
             counts[reason] += len(group.rows)
-    return counts
+    return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _by_filter(

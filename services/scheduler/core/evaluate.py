@@ -35,7 +35,8 @@ class Verdicts:
     """The verdicts by node name.
 
     `refusals` holds every node that does not fit; `pre_filtered` names those that PreFilter
-    refused; where that was all of them, no plugin counts as skipped. Skipped plugins have no scores and add 0 to `totals`.
+    refused; where that was all of them, no plugin counts as skipped. Skipped plugins have no
+    scores and add 0 to `totals`.
     """
 
     feasible: tuple[str, ...]

@@ -27,11 +27,15 @@ from services.scheduler.core.shape import Shape, WeightedScore
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
-_CELLS_MAX = 16 * 1024 * 1024
+_CELLS_MAX = 4 * 1024 * 1024
+_SHAPES_LEAST = 64
 
 
 class Framework:
-    """The plugins of one profile over one snapshot."""
+    """The plugins of one profile over one snapshot.
+
+    Verdicts are kept for the latest `shapes_max` shapes of pods, and fewer on large clusters.
+    """
 
     def __init__(
         self, snapshot: Snapshot, profile: Profile = DEFAULT_PROFILE, registry: Registry = SERVED
@@ -53,6 +57,7 @@ class Framework:
         self._pre_binds = [p for p in self.plugins if isinstance(p, PreBindPlugin)]
         self._binds = [p for p in self.plugins if isinstance(p, BindPlugin)]
         self._post_binds = [p for p in self.plugins if isinstance(p, PostBindPlugin)]
+        self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
         self._shapes: dict[PodSpec | tuple[PodSpec, str], Shape] = {}
 
@@ -127,6 +132,6 @@ class Framework:
             plugin.post_bind(pod, node_name)
 
     def _make_room(self) -> None:
-        shapes_max = max(64, _CELLS_MAX // self.snapshot.columns.capacity)
-        while len(self._shapes) >= shapes_max:
+        by_cells = max(_SHAPES_LEAST, _CELLS_MAX // self.snapshot.columns.capacity)
+        while len(self._shapes) >= min(by_cells, self.shapes_max):
             del self._shapes[next(iter(self._shapes))]

@@ -6,13 +6,12 @@ v1.16 takes the best nodes in turn, along upstream's zone-interleaved node list.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from services.scheduler.core import kernels, twins
+from services.scheduler.core import kernels
 from services.scheduler.core.hashing import attempt_hash
 from services.scheduler.core.kernels import Int8s
 from services.scheduler.core.shape import Shape
@@ -21,11 +20,15 @@ from services.scheduler.core.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The row taken (-1 where none is feasible), the number of feasible rows, the best total."""
+    """The row taken (-1 where none is feasible).
+
+    `feasible` rows fitted, and `tied` of them had the best `total`.
+    """
 
     row: int
     feasible: int
     total: int
+    tied: int
 
 
 class HostChoice(Protocol):
@@ -35,6 +38,12 @@ class HostChoice(Protocol):
         self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
+
+    def mark(self) -> int:
+        """Return what `reset` needs to come back to this moment."""
+
+    def reset(self, mark: int) -> None:
+        """Undo the choices since `mark` was taken."""
 
 
 class KeyedChoice:
@@ -49,17 +58,21 @@ class KeyedChoice:
         self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
-        key = np.uint64(attempt_hash(self._seed, uid, attempt))
-        row, feasible, total = kernels.select(
-            refuser,
-            shape.totals,
-            shape.raw,
-            shape.weights,
-            shape.reverse,
-            snapshot.columns.name_hash,
-            key,
-        )
-        return Choice(row, feasible, total)
+        columns = snapshot.columns
+        used = len(columns.rows)
+        totals = shape.normalized_totals(refuser)
+        row, feasible, total, ties = kernels.best(used, refuser, totals)
+        if ties > 1:
+            key = np.uint64(attempt_hash(self._seed, uid, attempt))
+            row = kernels.break_tie(row, used, refuser, totals, columns.name_hash, key)
+        return Choice(row, feasible, total, ties)
+
+    def mark(self) -> int:
+        """Return 0: a choice leaves nothing behind."""
+        return 0
+
+    def reset(self, mark: int) -> None:
+        """Do nothing."""
 
 
 class RoundRobinChoice:
@@ -87,21 +100,20 @@ class RoundRobinChoice:
         """Return the choice for a pod's scheduling attempt."""
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
         if not rows:
-            return Choice(-1, 0, 0)
-        totals = weighted_totals(shape, rows)
+            return Choice(-1, 0, 0, 0)
+        totals = shape.normalized_totals(refuser)[rows].tolist()
         highest = max(totals)
         if len(rows) == 1:
-            return Choice(rows[0], 1, highest)
+            return Choice(rows[0], 1, highest, 1)
         best = [row for row, total in zip(rows, totals, strict=True) if total == highest]
         row = best[self.last_node_index % len(best)]
         self.last_node_index += 1
-        return Choice(row, len(rows), highest)
+        return Choice(row, len(rows), highest, len(best))
 
+    def mark(self) -> int:
+        """Return the index as it stands."""
+        return self.last_node_index
 
-def weighted_totals(shape: Shape, rows: Sequence[int]) -> list[int]:
-    """Return the weighted totals of feasible `rows`, normalised over them."""
-    totals: list[int] = shape.totals[list(rows)].tolist()
-    for raw, weight, reverse in zip(shape.raw, shape.weights, shape.reverse, strict=True):
-        scaled = twins.normalized(raw[list(rows)].tolist(), reverse=bool(reverse))
-        totals = [total + int(weight) * each for total, each in zip(totals, scaled, strict=True)]
-    return totals
+    def reset(self, mark: int) -> None:
+        """Set the index back."""
+        self.last_node_index = mark

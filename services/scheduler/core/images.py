@@ -1,7 +1,8 @@
 """Container images in the cluster: which nodes hold them, and how large they are.
 
-An image's size is that of the node which first brought it while others hold it too, as
-upstream's cache keeps it.
+Where nodes report different sizes under one name, the largest counts. Upstream's cache keeps the
+size that came first, so that its scores follow from history; ours follow from the nodes alone,
+since a restored snapshot has to score like the one it was taken of.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go, addNodeImageStates.
 """
@@ -16,10 +17,14 @@ from services.kube.node import ContainerImage
 
 @dataclass(slots=True)
 class ImageState:
-    """One image name: its size, and the rows of the nodes that hold it, in order of arrival."""
+    """One image name: what it takes on each node that holds it, in bytes by row."""
 
-    size_bytes: int
-    rows: dict[int, None] = field(default_factory=dict)
+    rows: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size that counts."""
+        return max(self.rows.values())
 
 
 class Images:
@@ -44,8 +49,8 @@ class Images:
         self.epoch += 1
         for image in images:
             for name in image.names:
-                state = self._by_name.setdefault(name, ImageState(image.size_bytes))
-                state.rows[row] = None
+                rows = self._by_name.setdefault(name, ImageState()).rows
+                rows[row] = max(rows.get(row, 0), image.size_bytes)
 
     def release(self, row: int, images: Iterable[ContainerImage]) -> None:
         """Record that a node no longer holds `images`."""

@@ -24,19 +24,6 @@ NODE_SCORE_MAX = 100
 
 
 @inlined
-def _highest(refuser: Int8s, raw: Int64s, weights: Int64s, reverse: Int64s) -> tuple[Int64s, int]:
-    highest = np.zeros(raw.shape[0], dtype=np.int64)
-    constant = 0
-    for i in range(raw.shape[0]):
-        for row in range(len(refuser)):
-            if refuser[row] == 0 and raw[i, row] > highest[i]:
-                highest[i] = raw[i, row]
-        if highest[i] == 0 and reverse[i] == 1:
-            constant += NODE_SCORE_MAX * weights[i]
-    return highest, constant
-
-
-@inlined
 def _rank(bits: np.uint64) -> np.uint64:
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -108,7 +95,7 @@ def least_allocated(  # noqa: PLR0917 - compiled code takes its arguments by pos
 
 
 @compiled
-def balanced_allocation(  # noqa: PLR0917 - compiled code takes its arguments by position
+def balanced_allocation(
     rows: Int64s,
     resources: Int64s,
     amounts: Int64s,
@@ -186,39 +173,79 @@ def distinct(rows: Int64s, seen: Int8s) -> Int64s:
 
 
 @compiled
-def select(  # noqa: PLR0917 - compiled code takes its arguments by position
+def count(
+    row: int,
+    sign: int,
+    amounts: Int64s,
+    non_zero: Int64s,
+    requested: Int64s,
+    non_zero_requested: Int64s,
+    pod_count: Int64s,
+) -> None:
+    """Add a pod's amounts to a row, or take them off where `sign` is -1."""
+    for i in range(len(amounts)):
+        requested[row, i] += sign * amounts[i]
+    for i in range(len(non_zero)):
+        non_zero_requested[row, i] += sign * non_zero[i]
+    pod_count[row] += sign
+
+
+@compiled
+def normalize(
+    rows: Int64s, refuser: Int8s, raw: Int64s, weights: Int64s, reverse: Int64s, totals: Int64s
+) -> Int64s:
+    """Return totals with the raw scores added, normalised over the feasible rows.
+
+    raw: int64[plugins, nodes]; `reverse` is 1 where less is better: there the totals hold the
+    full marks already, and the score is taken off.
+    """
+    found = totals.copy()
+    for i in range(raw.shape[0]):
+        highest = 0
+        for row in rows:
+            if refuser[row] == 0 and raw[i, row] > highest:
+                highest = raw[i, row]
+        for row in rows:
+            score = NODE_SCORE_MAX * raw[i, row] // highest if highest > 0 else 0
+            found[row] += -weights[i] * score if reverse[i] == 1 else weights[i] * score
+    return found
+
+
+@compiled
+def best(used: int, refuser: Int8s, totals: Int64s) -> tuple[int, int, int, int]:
+    """Return the first best row (-1 for none), how many are feasible, the best total, its ties."""
+    feasible = 0
+    highest = -(1 << 62)
+    for row in range(used):
+        if refuser[row] == 0:
+            feasible += 1
+            highest = max(highest, int(totals[row]))
+    first = -1
+    ties = 0
+    for row in range(used):
+        if refuser[row] == 0 and totals[row] == highest:
+            ties += 1
+            if first < 0:
+                first = row
+    return first, feasible, highest, ties
+
+
+@compiled
+def break_tie(
+    first: int,
+    used: int,
     refuser: Int8s,
     totals: Int64s,
-    raw: Int64s,
-    weights: Int64s,
-    reverse: Int64s,
     name_hash: UInt64s,
     attempt: np.uint64,
-) -> tuple[int, int, int]:
-    """Return the best row (-1 for none), the number of feasible rows, and the best total.
-
-    totals: sums of the scores that need no normalising. raw: int64[plugins, nodes], scores that
-    are normalised over the feasible rows; `reverse` is 1 where less is better.
-    """
-    highest, constant = _highest(refuser, raw, weights, reverse)
-    feasible = 0
-    best = -1
-    best_total = 0
-    best_rank = np.uint64(0)
-    for row in range(len(refuser)):
-        if refuser[row] != 0:
-            continue
-        feasible += 1
-        total = totals[row] + constant
-        for i in range(len(highest)):
-            if highest[i] != 0:
-                score = NODE_SCORE_MAX * raw[i, row] // highest[i]
-                total += weights[i] * (NODE_SCORE_MAX - score if reverse[i] == 1 else score)
-        if best >= 0 and total < best_total:
-            continue
-        rank = _rank(name_hash[row] + attempt)
-        if best < 0 or total > best_total or rank < best_rank:
-            best = row
-            best_total = total
-            best_rank = rank
-    return best, feasible, best_total
+) -> int:
+    """Return the row of the smallest keyed hash among those that equal the best row `first`."""
+    found = first
+    least = _rank(name_hash[first] + attempt)
+    for row in range(first + 1, used):
+        if refuser[row] == 0 and totals[row] == totals[first]:
+            rank = _rank(name_hash[row] + attempt)
+            if rank < least:
+                found = row
+                least = rank
+    return found

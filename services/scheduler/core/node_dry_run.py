@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from services.kube.pod import Pod
+from services.scheduler.core.cached_columns import FilterColumn
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import Scope
 from services.scheduler.core.shape import Shape
@@ -21,11 +22,10 @@ from services.scheduler.core.status import Status
 class NodeDryRun:
     """A DryRun of the row of a live node, for a pod whose `shape` is up to date."""
 
-    __slots__ = ("_nominated", "_pods", "_row", "_shape", "_view")
+    __slots__ = ("_checks", "_nominated", "_pods", "_view")
 
     def __init__(self, pod: Pod, row: int, shape: Shape, snapshot: Snapshot) -> None:
-        self._row = row
-        self._shape = shape
+        self._checks = _checks(shape, row)
         self._view = NodeView.of(snapshot, row)
         self._pods = list(snapshot.pods_on(row))
         self._nominated = snapshot.nominations.counted(snapshot.name(row), pod)
@@ -36,12 +36,13 @@ class NodeDryRun:
 
     def remove(self, pod: Pod) -> None:
         """Take `pod` off the node; see DryRun."""
-        index = next((i for i, each in enumerate(self._pods) if each.uid == pod.uid), None)
-        assert index is not None, f"{pod.key} is not on the node"
-        held = self._pods[index]
-        self._pods[index] = self._pods[-1]
-        self._pods.pop()
-        self._view.remove(held)
+        for index, held in enumerate(self._pods):
+            if held.uid == pod.uid:
+                self._pods[index] = self._pods[-1]
+                self._pods.pop()
+                self._view.remove(held)
+                return
+        raise AssertionError(f"{pod.key} is not on the node")
 
     def add(self, pod: Pod) -> None:
         """Put `pod` on the node; see DryRun."""
@@ -61,11 +62,23 @@ class NodeDryRun:
         return self._filtered()
 
     def _filtered(self) -> Status | None:
-        for _, column in self._shape.filters:
-            if column.plugin.scope is Scope.NODE:
-                code = int(column.codes[self._row])
-            else:
-                code = column.plugin.filter_node(column.pre.data, self._view)
+        for column, known in self._checks:
+            code = known or column.plugin.filter_node(column.pre.data, self._view)
             if code:
                 return column.status(code)
         return None
+
+
+def _checks(shape: Shape, row: int) -> list[tuple[FilterColumn, int]]:
+    """Return the filters that may refuse the row, with the code of those that pods cannot change.
+
+    The code is 0 for the others; nothing comes after a refusal that stands.
+    """
+    checks: list[tuple[FilterColumn, int]] = []
+    for _, column in shape.filters:
+        if column.plugin.scope is Scope.PODS:
+            checks.append((column, 0))
+        elif code := int(column.codes[row]):
+            checks.append((column, code))
+            break
+    return checks

@@ -85,7 +85,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
     scope: ClassVar[Scope]
 
     @abstractmethod
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return what the verdicts follow from; None where there is nothing to filter (Skip)."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
     normalization: ClassVar[Normalization] = Normalization.NONE
 
     @abstractmethod
-    def score_key(self, pod: Pod) -> Hashable | None:
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return what the scores follow from; None where there is nothing to score (Skip)."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core import kernels
+from services.scheduler.core import kernels, twins
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.kernels import Int8s
@@ -38,8 +38,7 @@ class Shape:
     """Verdicts about one shape; right after `sync`.
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
-    totals: int64[nodes]; weighted scores of the plugins that need no normalising.
-    raw: int64[plugins, nodes]; raw scores of the others, with `weights` and `reverse`.
+    `normalized_totals` gives what those that fit are worth.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class Shape:
         snapshot: Snapshot,
     ) -> None:
         self._snapshot = snapshot
-        keys = [(plugin, plugin.filter_key(pod)) for plugin in filters]
+        keys = [(plugin, plugin.filter_key(pod, snapshot)) for plugin in filters]
         self.skipped_filters = tuple(plugin.name for plugin, key in keys if key is None)
         self.filters: tuple[tuple[int, FilterColumn], ...] = tuple(
             (number, cache.filter(plugin, key, pod))
@@ -61,7 +60,7 @@ class Shape:
         self.pre_filter: PreFilterOutcome = pre_filter_outcome(
             [(column.plugin.name, column.pre) for _, column in self.filters]
         )
-        score_keys = [(each, each.plugin.score_key(pod)) for each in scores]
+        score_keys = [(each, each.plugin.score_key(pod, snapshot)) for each in scores]
         self.skipped_scores = tuple(each.plugin.name for each, key in score_keys if key is None)
         self.scores: tuple[tuple[int, ScoreColumn], ...] = tuple(
             (each.weight, cache.score(each.plugin, key, pod))
@@ -80,27 +79,43 @@ class Shape:
         self._node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
         self._pod_scores = [e for e in plain if e[1].plugin.scope is Scope.PODS]
         self._scaled = [column for _, column in scaled]
-        self.weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
+        self._scaled_by_pods = any(e[1].plugin.scope is Scope.PODS for e in scaled)
+        self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
         reverse = [each[1].plugin.normalization is Normalization.REVERSE for each in scaled]
-        self.reverse = np.array(reverse, dtype=np.int64)
+        self._reverse = np.array(reverse, dtype=np.int64)
+        self._full_marks = twins.NODE_SCORE_MAX * int(self._weights @ self._reverse)
 
     @property
     def pod_filters(self) -> Sequence[tuple[int, FilterColumn]]:
         """Return the filters whose verdict the pods on a node may change."""
         return self._pod_filters
 
+    def normalized_totals(self, refuser: Int8s) -> Int64s:
+        """Return the weighted totals, int64[nodes], normalised over the rows that `refuser` spares.
+
+        A score in reverse counts as its 100, which `_totals` hold, less what it is taken down by.
+        """
+        if not self._varies:
+            return self._totals
+        rows = self._snapshot.columns.rows
+        return kernels.normalize(
+            rows, refuser, self._raw, self._weights, self._reverse, self._totals
+        )
+
     def sync(self) -> None:
         """Bring everything up to date."""
         snapshot = self._snapshot
         if snapshot.node_log.end != self._nodes_seen:
             self._merge_nodes()
-            rows = snapshot.columns.rows
+            self._merge_pods(snapshot.columns.rows)
+            self._merge_scaled()
         elif snapshot.pod_log.end == self._pods_seen:
             return
         else:
             changed = snapshot.pod_log.since(self._pods_seen)
-            rows = snapshot.columns.rows if changed is None else self._distinct(changed)
-        self._merge_pods(rows)
+            self._merge_pods(snapshot.columns.rows if changed is None else self._distinct(changed))
+            if self._scaled_by_pods:
+                self._merge_scaled()
         self._nodes_seen = snapshot.node_log.end
         self._pods_seen = snapshot.pod_log.end
 
@@ -117,18 +132,19 @@ class Shape:
             kernels.weigh(columns.rows, scored.scores, weight, self._node_totals)
 
     def _merge_pods(self, rows: Int64s) -> None:
-        kernels.restore(rows, self._node_totals, self.totals, self._node_refuser, self.refuser)
+        kernels.restore(rows, self._node_totals, self._totals, self._node_refuser, self.refuser)
         for number, filtered in self._pod_filters:
             filtered.sync()
             kernels.refuse(rows, filtered.codes, number, self.refuser)
         for weight, scored in self._pod_scores:
             scored.sync()
-            kernels.weigh(rows, scored.scores, weight, self.totals)
-        whole = len(rows) == len(self.refuser)
+            kernels.weigh(rows, scored.scores, weight, self._totals)
+
+    def _merge_scaled(self) -> None:
         for index, scaled in enumerate(self._scaled):
-            if whole or scaled.plugin.scope is Scope.PODS:
-                scaled.sync()
-                self.raw[index, rows] = scaled.scores[rows]
+            scaled.sync()
+            self._raw[index] = scaled.scores
+        self._varies = bool(self._raw.any())
 
     def _exclude(self) -> None:
         names = self.pre_filter.node_names
@@ -143,12 +159,13 @@ class Shape:
         return rows if len(rows) < 2 else kernels.distinct(rows, self._scratch)
 
     def _allocate(self, capacity: int) -> None:
-        self.refuser: Int8s = np.zeros(capacity, dtype=np.int8)
+        self._varies = False
+        self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
         self._node_refuser: Int8s = np.zeros(capacity, dtype=np.int8)
         self._scratch: Int8s = np.zeros(capacity, dtype=np.int8)
-        self.totals: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_totals: Int64s = np.zeros(capacity, dtype=np.int64)
-        self.raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
+        self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
+        self._node_totals: Int64s = np.full(capacity, self._full_marks, dtype=np.int64)
+        self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
 
 
 def _is_plain(column: ScoreColumn) -> bool:

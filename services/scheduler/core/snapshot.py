@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
+from services.scheduler.core import kernels
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Columns
 from services.scheduler.core.hashing import node_hash
@@ -185,13 +186,15 @@ class Snapshot:
     def _count(self, pod: Pod, row: int, sign: int) -> None:
         load = self._loads.of(pod.spec)
         columns = self.columns
-        if sign > 0:
-            columns.requested[row] += load.amounts
-            columns.non_zero_requested[row] += load.non_zero
-        else:
-            columns.requested[row] -= load.amounts
-            columns.non_zero_requested[row] -= load.non_zero
-        columns.pod_count[row] += sign
+        kernels.count(
+            row,
+            sign,
+            load.amounts,
+            load.non_zero,
+            columns.requested,
+            columns.non_zero_requested,
+            columns.pod_count,
+        )
         if load.ports:
             (hold if sign > 0 else release)(self._ports[row], load.ports)
         self.pod_log.note(row)
@@ -216,6 +219,7 @@ class Snapshot:
         if not self._free:
             self._grow()
         row = self._free.pop()
+        self.columns.take(row)
         self._row_of[name] = row
         self._names[row] = name
         self.columns.name_hash[row] = node_hash(name)

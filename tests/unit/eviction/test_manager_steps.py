@@ -270,7 +270,7 @@ def test_a_step_over_a_calm_node_changes_nothing_and_may_be_skipped() -> None:
         assert manager.state.is_at_rest
     calm = _memory(2, time_ns=10 * S)
     assert not _step(ran, 10, calm).changed
-    skipped.skip(observe(calm))
+    skipped.skip(observe(calm), now_ns=10 * S)
     assert ran.snapshot() == skipped.snapshot()
 
 

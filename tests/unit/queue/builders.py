@@ -21,7 +21,7 @@ def make_queued_pod(
     priority: int = 0,
     version: int = 1,
     nominated: str = "",
-    sort_key: tuple[int, ...] | None = None,
+    sort_key: bytes = b"",
     affinity: tuple[AffinityTerm, ...] = (),
 ) -> QueuedPod:
     """Return a pod of the namespace ns with UID uid-NAME; another version, another digest."""

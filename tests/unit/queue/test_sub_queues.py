@@ -51,8 +51,8 @@ def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
 
 def test_a_sort_key_takes_the_place_of_the_priority() -> None:
     """QueueSort is data: ascending, then the timestamp."""
-    ranks = [make_queued_pod(priority=9, sort_key=(2, 0)).rank, make_queued_pod(priority=9).rank]
-    assert ranks == [(2, (0,)), (-9, ())]
+    ranks = [make_queued_pod(priority=9, sort_key=b"\2").rank, make_queued_pod(priority=9).rank]
+    assert ranks == [(0, b"\2"), (-9, b"")]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_an_update_without_names_keeps_the_nomination_in_memory() -> None:
 
 def test_ticks_are_whole_seconds_and_half_minutes() -> None:
     """A leftover is due strictly after a minute; the earlier tick counts."""
-    ticks = FlushTicks()
+    ticks = FlushTicks(max_unschedulable_ns=seconds(60))
     assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=None) is None
     assert ticks.next_ns(0, expiry_ns=seconds(1.5), oldest_unschedulable_ns=None) == seconds(2)
     assert ticks.next_ns(0, expiry_ns=None, oldest_unschedulable_ns=0) == seconds(90)
@@ -185,7 +185,8 @@ def test_ticks_are_whole_seconds_and_half_minutes() -> None:
 def test_a_tick_comes_at_now_unless_its_flush_is_done() -> None:
     """What became due at a tick after its flush waits for the next."""
     due_ns = seconds(3)
-    fresh, flushed = FlushTicks(), FlushTicks(backoff_ns=seconds(3))
+    fresh = FlushTicks(max_unschedulable_ns=seconds(60))
+    flushed = FlushTicks(max_unschedulable_ns=seconds(60), backoff_ns=seconds(3))
     assert fresh.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None) == due_ns
     later = flushed.next_ns(due_ns, expiry_ns=due_ns, oldest_unschedulable_ns=None)
     assert later == seconds(4)

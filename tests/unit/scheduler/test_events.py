@@ -153,6 +153,8 @@ def test_a_changed_nomination_frees_its_old_node_in_v1_34() -> None:
         Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before, priority_at_most=7),
     )
     assert len(on_pod(before, after, handlers=OLD, scheduler_names=names).operations) == 1
+    same = replace(after, nominated_node_name="n")
+    assert len(on_pod(before, same, handlers=NEW, scheduler_names=names).operations) == 1
     plain = replace(before, nominated_node_name="")
     assert len(on_pod(plain, after, handlers=NEW, scheduler_names=names).operations) == 1
 
@@ -202,6 +204,16 @@ def test_each_change_of_an_assigned_pod_is_an_event_in_v1_34() -> None:
         ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
         ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
         ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
+    ]
+    ungated = replace(before, spec=pod().req(cpu="2").obj().spec)
+    same = on_pod(
+        ungated,
+        replace(ungated, resource_version="2"),
+        handlers=NEW,
+        scheduler_names=names,
+    )
+    assert [each.event for each in same.operations if isinstance(each, Move)] == [
+        ClusterEvent.ASSIGNED_POD_UPDATE
     ]
     started = replace(before, start_time_ns=5, spec=spec)
     general = on_pod(before, started, handlers=NEW, scheduler_names=names)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from services.kube.pod import Pod
+from services.kube.selector import LabelSelector, Operator, Requirement
 from services.scheduler.core.preemption.aftermath import (
     after_deletion_refused,
     after_status_refused,
@@ -99,6 +100,13 @@ def test_only_v1_16_waits_for_a_pod_that_terminates_for_another_reason() -> None
     where = cluster(preemptor_pod().nominated("n1"), held("low").terminating())
     assert cannot(V1_16, where).reason == VICTIM_TERMINATING
     assert nominate(V1_34, where).node == "n1"
+
+
+def test_a_disruption_that_is_not_true_or_not_preemption_does_not_block_in_v1_34() -> None:
+    """Status and reason both have to say so."""
+    for status, reason in (("False", "PreemptionByScheduler"), ("True", "EvictionByEvictionAPI")):
+        victim = held("low").terminating().condition("DisruptionTarget", status, reason)
+        assert nominate(V1_34, cluster(preemptor_pod().nominated("n1"), victim)).node == "n1"
 
 
 @BOTH
@@ -240,7 +248,11 @@ def test_empty_selectors_other_namespaces_and_unlabelled_pods_have_no_budget(
 ) -> None:
     """None of these budgets covers a victim."""
     where = cluster(preemptor_pod(), held("plain"), held("labelled").label("app", "a"))
+    unlabelled = LabelSelector(
+        requirements=(Requirement(key="app", operator=Operator.DOES_NOT_EXIST),)
+    )
     where.all_budgets = [
+        replace(make_budget("matches-unlabelled").obj(), selector=unlabelled),
         make_budget("nil").obj(),
         make_budget("empty").match_labels().obj(),
         make_budget("away", "elsewhere").match_labels(app="a").obj(),
@@ -321,6 +333,7 @@ def test_nominated_pods_of_higher_priority_keep_their_room() -> None:
     where.nominated = [
         make_pod("higher").req(cpu="1").priority(200).nominated("n1").obj(),
         make_pod("lower").req(cpu="1").priority(50).nominated("n1").obj(),
+        make_pod("equal").req(cpu="0").priority(100).nominated("n1").obj(),
         make_pod("elsewhere").req(cpu="1").priority(50).nominated("n2").obj(),
     ]
     assert names(nominate(V1_34, where).cleared_nominations) == ["lower"]
@@ -356,6 +369,19 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
     limited = Preemptor(rules=V1_34, candidate_range=lambda _: (3, 2))
     found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
     assert [each.candidate.node for each in found.candidates] == ["n3", "n4"]
+
+
+def test_a_limited_search_goes_on_until_one_candidate_violates_no_budget() -> None:
+    """Those without violations stand first, and no more are kept of each kind than wanted."""
+    guarded = [held(f"p{n}", f"n{n}", cpu="2").label("app", "a") for n in range(3)]
+    where = cluster(
+        preemptor_pod(), *guarded, held("p3", "n3", cpu="2"), held("p4", "n4", cpu="2"),
+        nodes=[f"n{n}" for n in range(5)],
+    )  # fmt: skip
+    where.all_budgets = [make_budget().match_labels(app="a").allowed(0).obj()]
+    limited = Preemptor(rules=V1_34, candidate_range=lambda _: (0, 2))
+    found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    assert [each.candidate.node for each in found.candidates] == ["n3", "n0", "n1"]
 
 
 def test_extenders_narrow_the_candidates() -> None:

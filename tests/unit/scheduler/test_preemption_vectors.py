@@ -26,6 +26,9 @@ from tests.unit.scheduler.preemption_cluster import Cluster
 
 VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "golden"
 FILE = VECTORS / "scheduling-dev.jsonl.gz"
+pytestmark = pytest.mark.skipif(
+    not FILE.exists(), reason="the shared vectors are not beside the repository"
+)
 PLAIN_SPEC = {
     "containers",
     "priority",
@@ -168,7 +171,6 @@ def _evaluate(vector: Json) -> PreemptionEvaluation:
     return Preemptor(rules=V1_34).evaluate(cluster.pod, cluster, tie_break=_first, now_ns=NOW_NS)
 
 
-@pytest.mark.skipif(not FILE.exists(), reason="the shared vectors are not beside the repository")
 def test_there_are_plain_vectors_to_compare() -> None:
     """The selection of vectors does not run empty."""
     assert len(SCENARIOS) > 50

@@ -30,7 +30,7 @@ class ImageLocality(ScorePlugin[Images]):
     name = "ImageLocality"
     scope = Scope.NODE
 
-    def score_key(self, pod: Pod) -> Hashable | None:
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the images of all containers; never skipped."""
         return _images(pod)
 

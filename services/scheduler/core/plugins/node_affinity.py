@@ -35,7 +35,7 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
     scope = Scope.NODE
     normalization = Normalization.HIGHEST
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return nodeSelector and required terms, None where the pod has neither."""
         labels, required = _required(pod)
         if not labels and required is None:
@@ -64,7 +64,7 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         """Return the only refusal of a node."""
         return self._refusal("node(s) didn't match Pod's node affinity/selector")
 
-    def score_key(self, pod: Pod) -> Hashable | None:
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the preferred terms, None where there are none."""
         return _preferred(pod) or None
 

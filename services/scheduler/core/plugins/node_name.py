@@ -21,7 +21,7 @@ class NodeName(FilterPlugin[str]):
     name = "NodeName"
     scope = Scope.NODE
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the node asked for, "" for any."""
         return pod.node_name
 

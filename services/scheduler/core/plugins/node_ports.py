@@ -24,7 +24,7 @@ class NodePorts(FilterPlugin[Ports]):
     name = "NodePorts"
     scope = Scope.PODS
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the host ports, None where the pod asks for none."""
         return host_ports(pod.spec) or None
 

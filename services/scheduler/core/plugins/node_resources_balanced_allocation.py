@@ -12,7 +12,6 @@ from services.scheduler.core import kernels
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.plugin import Scope, ScorePlugin
 from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
-from services.scheduler.core.requests import pod_requests
 from services.scheduler.core.snapshot import Snapshot
 
 
@@ -25,10 +24,10 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
     def __init__(self, scored: ScoredResources | None = None) -> None:
         self._scored = scored or ScoredResources()
 
-    def score_key(self, pod: Pod) -> Hashable | None:
-        """Return the spec, None for a pod that asks for none of the scored resources."""
-        amounts = pod_requests(pod.spec).amounts
-        return pod.spec if any(amounts.get(name) for name, _ in self._scored.weights) else None
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return the scored requests, None for a pod that asks for none of them."""
+        key = self._scored.key(snapshot.load(pod.spec).requests.amounts)
+        return key if any(key) else None
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
         """Return the pod's real requests."""

@@ -46,9 +46,9 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
     def __init__(self, scored: ScoredResources | None = None) -> None:
         self._scored = scored or ScoredResources()
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the requests as they are counted on a node."""
-        return pod.spec
+        return snapshot.load(pod.spec).taken
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Wanted]:
         """Return the requests that are not 0."""
@@ -91,9 +91,9 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
             reasons=tuple(short),
         )
 
-    def score_key(self, pod: Pod) -> Hashable | None:
-        """Return the spec; never skipped."""
-        return pod.spec
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return the requests that the score takes the pod for; never skipped."""
+        return self._scored.key(snapshot.load(pod.spec).requests.scored)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
         """Return the requests that the score takes the pod for."""

@@ -24,7 +24,7 @@ class NodeUnschedulable(FilterPlugin[bool]):
     name = "NodeUnschedulable"
     scope = Scope.NODE
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return whether the pod tolerates cordoned nodes."""
         return tolerated(_TAINT, pod.spec.tolerations)
 

@@ -33,6 +33,10 @@ class ScoredResources:
 
     weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
 
+    def key(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
+        """Return a pod's amounts of these resources, which its scores follow from."""
+        return tuple(amounts.get(name, 0) for name, _ in self.weights)
+
     def shares(self, snapshot: Snapshot, amounts: Mapping[str, int]) -> ScoredShares:
         """Return a pod's shares of the resources that count for it."""
         counted = [

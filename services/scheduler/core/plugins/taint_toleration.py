@@ -78,7 +78,7 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
     scope = Scope.NODE
     normalization = Normalization.REVERSE
 
-    def filter_key(self, pod: Pod) -> Hashable | None:
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the tolerations."""
         return pod.spec.tolerations
 
@@ -100,7 +100,7 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
 
-    def score_key(self, pod: Pod) -> Hashable | None:
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the tolerations; never skipped, as upstream does not."""
         return pod.spec.tolerations
 

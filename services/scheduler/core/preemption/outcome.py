@@ -15,8 +15,8 @@ class Nominate:
     """Nominate the pod to `node` and make room for it there.
 
     `victims` stand in the order in which they are deleted; `deletions` are those whose deletion
-    is still to be asked for. `budget_violations` counts victims whose deletion violates a
-    budget; `ties` are the nodes among which a tie was broken (one otherwise); `candidates`
+    is still to be asked for. `violating` are the victims whose deletion violates a budget; `ties`
+    are the nodes among which a tie was broken (one otherwise); `candidates`
     counts the nodes that could have been picked. `cleared_nominations` are the pods of lower
     priority that lose their nomination to the node (v1.34: none where no deletion is asked
     for). `reprieved` are the pods that were spared.
@@ -25,12 +25,17 @@ class Nominate:
     node: str
     victims: tuple[Pod, ...]
     deletions: tuple[Pod, ...]
-    budget_violations: int
+    violating: tuple[Pod, ...]
     decided_by: DecidedBy
     ties: tuple[str, ...]
     candidates: int
     cleared_nominations: tuple[Pod, ...]
     reprieved: tuple[Pod, ...]
+
+    @property
+    def budget_violations(self) -> int:
+        """Return how many victims violate a budget."""
+        return len(self.violating)
 
 
 class Cause(Enum):

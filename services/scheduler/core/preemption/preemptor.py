@@ -172,7 +172,7 @@ class Preemptor:
             node=chosen.node,
             victims=chosen.victims,
             deletions=deletions,
-            budget_violations=chosen.violations,
+            violating=chosen.violating,
             decided_by=picked.decided_by,
             ties=picked.ties,
             candidates=candidates,

@@ -1,0 +1,133 @@
+"""The services as child processes on loopback ports: what a replay uses when no address is given.
+
+Children get `-P`, so that a folder of the user's named `services` cannot shadow ours, and a pipe
+as standard input: they end when it closes, however the replay ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+import tempfile
+from types import TracebackType
+from typing import IO
+
+from replay.backends.errors import BackendError
+
+START_S = 60.0
+STOP_S = 10.0
+_LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
+
+
+class ServiceProcess:
+    """One service as a child; `address` is where it listens."""
+
+    def __init__(self, name: str, *arguments: str) -> None:
+        self.name = name
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        command = [sys.executable, "-P", "-m", f"services.{name}"]
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [*command, "--listen", "127.0.0.1:0", "--child", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=os.environ | {"GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE")},
+        )
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        """Return the child's process number."""
+        return self._process.pid
+
+    def wait_listening(self) -> str:
+        """Return the address once the child listens. Raises BackendError where it never does."""
+        stdout = self._process.stdout
+        assert stdout is not None  # noqa: S101 - it was asked for
+        with selectors.DefaultSelector() as selector:
+            selector.register(stdout, selectors.EVENT_READ)
+            line = stdout.readline().decode() if selector.select(START_S) else ""
+        match = _LISTENING.match(line)
+        if match is None:
+            self.stop()
+            raise BackendError(
+                f"the {self.name} service did not start: {self._last_words() or 'it said nothing'}"
+            )
+        self.address = match[1]
+        return self.address
+
+    def peak_memory_bytes(self) -> int:
+        """Return the child's largest resident memory so far; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/{self.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - /proc
+                found = re.search(r"VmHWM:\s+(\d+) kB", status.read())
+        except OSError:
+            return 0
+        return int(found[1]) * 1024 if found else 0
+
+    def cpu_s(self) -> float:
+        """Return the child's CPU time so far, seconds; 0 where the system does not tell."""
+        try:
+            with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - /proc
+                fields = stat.read().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> None:
+        """Ask the child to end and wait; kill it where it does not."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+class EmbeddedServices:
+    """Queue, scheduler and (where wanted) eviction, started together and stopped together."""
+
+    def __init__(self, *, scheduler: bool = True, eviction: bool = True) -> None:
+        self.processes: dict[str, ServiceProcess] = {}
+        self._wanted = (scheduler, eviction)
+
+    def __enter__(self) -> EmbeddedServices:
+        scheduler, eviction = self._wanted
+        try:
+            if scheduler:
+                self.processes["queue"] = ServiceProcess("queue")
+            if eviction:
+                self.processes["eviction"] = ServiceProcess("eviction")
+            if scheduler:
+                queue = self.processes["queue"].wait_listening()
+                self.processes["scheduler"] = ServiceProcess("scheduler", "--queue", queue)
+            for process in self.processes.values():
+                process.address or process.wait_listening()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        del kind, error, trace
+        self._stop()
+
+    def _stop(self) -> None:
+        """Stop in the order in which they depend on each other."""
+        for name in ("scheduler", "queue", "eviction"):
+            if name in self.processes:
+                self.processes[name].stop()

@@ -1,0 +1,67 @@
+"""One request, one answer over a bidirectional stream, with a deadline for each exchange."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from replay.backends.errors import BackendError
+
+DEADLINE_S = 120.0
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class Exchange(Generic[Request, Answer]):
+    """A stream's client side: `exchange` sends a request and waits for its answer.
+
+    A watchdog cancels the stream when an answer is overdue, so that a service which hangs is
+    reported and never waited for without end.
+    """
+
+    def __init__(
+        self, open_stream: Callable[[Iterator[Request]], Any], service: str, address: str
+    ) -> None:
+        self._service = f"the {service} at {address}"
+        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
+        self._call = open_stream(iter(self._requests.get, None))
+        self._due = float("inf")
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, name=f"{service}-watchdog", daemon=True).start()
+
+    def exchange(self, request: Request) -> Answer:
+        """Return the answer to `request`. Raises BackendError."""
+        self._due = time.monotonic() + DEADLINE_S
+        self._requests.put(request)
+        try:
+            answer: Answer = next(self._call)
+        except StopIteration as error:
+            raise BackendError(f"{self._service} ended the stream") from error
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._service} answers {describe(error)}") from error
+        self._due = float("inf")
+        return answer
+
+    def close(self) -> None:
+        """End the stream."""
+        self._ended.set()
+        self._requests.put(None)
+        self._call.cancel()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(1.0):
+            if time.monotonic() > self._due:
+                self._call.cancel()
+                return
+
+
+def describe(error: grpc.RpcError) -> str:
+    """Return a failed call's code and words."""
+    if not isinstance(error, grpc.Call):
+        return str(error)
+    return f"{error.code().name}: {error.details() or 'nothing more'}"

@@ -1,0 +1,1 @@
+"""Seeded synthetic workloads: the same seed gives the same trace, byte for byte."""

@@ -1,0 +1,229 @@
+"""A cluster with four tiers of priority: nodes, bare pods, Deployments, budgets and usage.
+
+More is asked for at the height than the nodes hold, so that higher tiers preempt lower ones; some
+pods use more memory than they request, so that kubelets come under pressure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from google.protobuf.struct_pb2 import Value
+
+from replay.generate.draw import Draw
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.shapes import (
+    NODE_SHAPES,
+    POD_SIZES,
+    TIERS,
+    Tier,
+    in_tier,
+    node,
+    pod_template,
+    priority_class,
+)
+from replay.identity import name_suffix, object_uid
+from replay.importers.records import Numbering
+from reprieve.kube.v1alpha1.meta_pb2 import LabelSelector
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
+from reprieve.trace.v1alpha1.trace_pb2 import (
+    ControllerPod,
+    Header,
+    PodCreate,
+    PodLife,
+    Record,
+    Template,
+    UsageProfile,
+)
+
+NAMESPACE = "default"
+MIB = 1 << 20
+_GROUPS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """A template of pods: its number, its pod, and the memory that it requests."""
+
+    id: int
+    tier: Tier
+    cpu_milli: int
+    memory_mib: int
+    pod: Pod
+
+
+def generate(options: GenerateOptions) -> Iterator[Record]:
+    """Yield the workload's trace; times are relative and begin at 0."""
+    return _Workload(options).records()
+
+
+class _Workload:
+    def __init__(self, options: GenerateOptions) -> None:
+        self._options = options
+        self._draw = Draw(options.seed)
+        self._numbering = Numbering()
+        self._shapes = _shapes()
+        self._replicas = self._split_replicas()
+
+    def records(self) -> Iterator[Record]:
+        """Yield the trace."""
+        options = self._options
+        yield self._numbering.header(
+            Header(
+                source="synthetic",
+                importer="generate 1",
+                options=options.as_text(),
+                seed=options.seed,
+                window_end_ns=options.window_ns + 2 * options.service_ns,
+            )
+        )
+        yield from self._cluster()
+        yield from self._templates()
+        for index in range(options.budgets):
+            yield self._numbering.record(0, create=self._budget(index))
+        for at_ns, kind, index in sorted(self._arrivals()):
+            if kind == "bare":
+                yield self._numbering.record(at_ns, pod_create=self._bare_pod(index))
+            else:
+                yield from self._deployment(at_ns, index)
+
+    def _split_replicas(self) -> list[int]:
+        """Return the replicas of each Deployment, about a third of all pods together."""
+        count, pods = self._options.deployments, self._options.pods
+        mean = max(1, pods // (3 * count)) if count else 0
+        result, left = [], pods
+        for index in range(count):
+            result.append(min(left, self._draw.between(1, 2 * mean - 1, "replicas", index)))
+            left -= result[-1]
+        return result
+
+    def _arrivals(self) -> Iterator[tuple[int, str, int]]:
+        window_ns = self._options.window_ns
+        for index in range(self._options.pods - sum(self._replicas)):
+            yield self._draw.below(window_ns, "arrival", index), "bare", index
+        for index in range(len(self._replicas)):
+            yield self._draw.below(max(1, window_ns // 4), "roll-out", index), "deployment", index
+
+    def _cluster(self) -> Iterator[Record]:
+        for tier in TIERS:
+            yield self._numbering.record(0, create=priority_class(tier))
+        for index in range(self._options.nodes):
+            shape = self._draw.weighted(NODE_SHAPES, "node", index)
+            zone = f"zone-{index % self._options.zones}"
+            yield self._numbering.record(0, create=node(f"node-{index:04d}", shape, zone))
+
+    def _templates(self) -> Iterator[Record]:
+        for shape in self._shapes:
+            yield self._numbering.record(0, template=Template(id=shape.id, pod=shape.pod))
+            yield self._numbering.record(0, usage=self._usage(shape))
+
+    def _usage(self, shape: _Shape) -> UsageProfile:
+        """Return what pods of the shape use; a leaky one more than it requests after a while."""
+        profile = UsageProfile(id=shape.id, template_id=shape.id)
+        percent = self._draw.between(55, 90, "memory", shape.id)
+        memory_bytes = shape.memory_mib * MIB * percent // 100
+        cpu_milli = shape.cpu_milli * self._draw.between(40, 80, "cpu", shape.id) // 100
+        profile.segments.add(offset_ns=0, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+        if self._draw.below(100, "leaky", shape.id) < self._options.leaky_percent:
+            for step in (1, 2, 3):
+                profile.segments.add(
+                    offset_ns=60 * step * SECOND_NS,
+                    cpu_milli=cpu_milli,
+                    memory_bytes=memory_bytes + shape.memory_mib * MIB * step,
+                )
+        return profile
+
+    def _budget(self, index: int) -> Object:
+        """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group."""
+        budget = PodDisruptionBudget()
+        budget.metadata.namespace = NAMESPACE
+        of_deployment = index // 2 < len(self._replicas) and index % 2 == 0
+        if of_deployment:
+            name = _deployment_name(index // 2)
+            budget.spec.selector.match_labels["app"] = name
+            if index % 4 == 0:
+                budget.spec.max_unavailable.CopyFrom(Value(number_value=1))
+            else:
+                budget.spec.min_available.CopyFrom(Value(string_value="80%"))
+        else:
+            tier = TIERS[index // 2 % len(TIERS)]
+            name = f"{tier.name}-{index}"
+            labels = {"tier": tier.name, "group": f"group-{index // 2 % _GROUPS}"}
+            budget.spec.selector.match_labels.update(labels)
+            budget.spec.min_available.CopyFrom(Value(number_value=4))
+        budget.metadata.name = name
+        budget.metadata.uid = object_uid("PodDisruptionBudget", NAMESPACE, name)
+        return Object(pod_disruption_budget=budget)
+
+    def _bare_pod(self, index: int) -> PodCreate:
+        shape = self._shape("bare", index)
+        create = PodCreate(template_id=shape.id, life=self._life("bare", index))
+        create.life.service_time_ns = self._draw.exponential_ns(
+            self._options.service_ns, "service", index
+        )
+        meta = create.pod.metadata
+        meta.name, meta.namespace = f"pod-{index:05d}", NAMESPACE
+        meta.uid = object_uid("Pod", NAMESPACE, meta.name)
+        meta.labels["group"] = f"group-{self._draw.below(_GROUPS, 'group', index)}"
+        return create
+
+    def _deployment(self, at_ns: int, index: int) -> Iterator[Record]:
+        """Yield how the Deployment's pods will live, and then the Deployment."""
+        name, replicas = _deployment_name(index), self._replicas[index]
+        uid = object_uid("Deployment", NAMESPACE, name)
+        shape = self._shape("deployment", index)
+        owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name, uid=uid)
+        replica_set = f"{name}-{name_suffix(uid, 0, 9)}"
+        expected = ControllerPod(owner=owner, ordinal=0, name=replica_set)
+        yield self._numbering.record(at_ns, controller_pod=expected)
+        owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=replica_set)
+        for ordinal in range(2 * replicas):
+            life = self._life("replica", index, ordinal)
+            life.usage_id = shape.id
+            expected = ControllerPod(owner=owner, ordinal=ordinal, life=life)
+            yield self._numbering.record(at_ns, controller_pod=expected)
+        deployment = Deployment()
+        meta = deployment.metadata
+        meta.name, meta.namespace, meta.uid = name, NAMESPACE, uid
+        deployment.spec.replicas = replicas
+        deployment.spec.selector.CopyFrom(LabelSelector(match_labels={"app": name}))
+        template = deployment.spec.template
+        template.spec.CopyFrom(shape.pod.spec)
+        template.metadata.labels.update({"app": name, "tier": shape.tier.name})
+        yield self._numbering.record(at_ns, create=Object(deployment=deployment))
+
+    def _shape(self, *what: object) -> _Shape:
+        tier = self._draw.weighted([(each, each.weight) for each in TIERS], "tier", *what)
+        size = self._draw.weighted(POD_SIZES, "size", *what)
+        return next(
+            each
+            for each in self._shapes
+            if each.tier is tier and (each.cpu_milli, each.memory_mib) == size
+        )
+
+    def _life(self, *what: object) -> PodLife:
+        return PodLife(
+            start_delay_ns=self._draw.between(300, 3000, "start", *what) * 1_000_000,
+            shutdown_ns=self._draw.between(200, 8000, "shutdown", *what) * 1_000_000,
+        )
+
+
+def _shapes() -> list[_Shape]:
+    result: list[_Shape] = []
+    for tier in TIERS:
+        for (cpu_milli, memory_mib), _ in POD_SIZES:
+            pod = in_tier(pod_template(cpu_milli, memory_mib, labels={"tier": tier.name}), tier)
+            shape = _Shape(
+                id=len(result) + 1, tier=tier, cpu_milli=cpu_milli, memory_mib=memory_mib, pod=pod
+            )
+            result.append(shape)
+    return result
+
+
+def _deployment_name(index: int) -> str:
+    return f"app-{index:03d}"

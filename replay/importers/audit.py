@@ -1,0 +1,190 @@
+"""Audit logs of an API server (audit.k8s.io), level RequestResponse for writes.
+
+The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
+the pod is put together from the request. Writes that failed, and reads, are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from replay.importers.issues import Issues
+from replay.importers.json_stream import json_values
+from replay.importers.kinds import is_carried, listed
+from replay.importers.options import ImportOptions
+from replay.importers.recording.change import (
+    SECOND_NS,
+    Change,
+    ChangeType,
+    Raw,
+    key,
+    kind,
+    meta,
+    part,
+    parts,
+    time_ns,
+)
+from replay.importers.recording.interpreter import interpret
+from replay.importers.recording.provenance import header_of
+from replay.trace.compression import open_plain
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+NAME = "audit"
+LOOKED_FOR = 'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/..."'
+_HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_Key = tuple[str, str, str]
+_KINDS = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "statefulsets": "StatefulSet",
+    "daemonsets": "DaemonSet",
+    "jobs": "Job",
+    "cronjobs": "CronJob",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "volumeattachments": "VolumeAttachment",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+}
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is an audit log."""
+    return path.suffix != ".ktr" and _HEAD.match(start) is not None
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the logs, read in the order of `paths`. Raises TraceError."""
+
+    def changes(issues: Issues) -> Iterator[Change]:
+        log = _Log(issues)
+        for path in paths:
+            with open_plain(path) as file:
+                for where, entry in json_values(file, str(path)):
+                    if isinstance(entry, dict):
+                        yield from log.read(where, entry)
+
+    return interpret(changes, header_of(NAME, paths, options), options)
+
+
+class _Log:
+    """Turns entries into changes; holds the last state of each object, to put bindings on."""
+
+    def __init__(self, issues: Issues) -> None:
+        self._issues = issues
+        self._last: dict[_Key, Raw] = {}
+        self._last_ns = 0
+
+    def read(self, where: str, entry: Raw) -> Iterator[Change]:
+        """Yield the changes that an entry of the log tells."""
+        named = part(entry, "objectRef")
+        object_kind, verb = _KINDS.get(str(named.get("resource"))), entry.get("verb")
+        code = part(entry, "responseStatus").get("code")
+        written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
+        if not written or object_kind is None or not isinstance(code, int) or code >= 300:
+            return
+        at_ns = time_ns(entry.get("stageTimestamp"))
+        self._last_ns = max(self._last_ns, at_ns or 0)
+        answer, subresource = part(entry, "responseObject"), named.get("subresource")
+        if subresource in {"binding", "eviction"} and verb == "create":
+            yield from self._on_pod(where, named, entry)
+        elif verb == "deletecollection":
+            for each in listed(answer) or ():
+                yield from self._delete(where, each, named, object_kind)
+        elif verb == "delete":
+            yield from self._delete(where, answer, named, object_kind)
+        elif is_carried(answer) and kind(answer) == object_kind:
+            type_ = ChangeType.ADDED if verb == "create" else ChangeType.MODIFIED
+            yield self._change(where, type_, answer)
+        else:
+            message = f"{verb} {object_kind}: no object in the answer; log at RequestResponse"
+            self._issues.add("audit-level", where, message)
+
+    def _delete(self, where: str, answer: Raw, named: Raw, object_kind: str) -> Iterator[Change]:
+        """Yield a deletion; a pod with a grace period to go is only asked to stop."""
+        if kind(answer) == object_kind:
+            waits = meta(answer).get("deletionGracePeriodSeconds") or meta(answer).get("finalizers")
+            type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
+            yield self._change(where, type_, answer)
+            return
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get((object_kind, *name))
+        if last is None:
+            message = f"delete {object_kind}: of an object that the log has not shown"
+            self._issues.add("unknown-object", where, message)
+            return
+        yield self._change(where, ChangeType.DELETED, last, moved=True)
+
+    def _on_pod(self, where: str, named: Raw, entry: Raw) -> Iterator[Change]:
+        """Yield what a binding or an eviction did to a pod."""
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get(("Pod", *name))
+        if last is None:
+            message = f"{named.get('subresource')} of a pod that the log has not shown"
+            self._issues.add("unknown-object", where, message)
+        elif named.get("subresource") == "binding":
+            target = part(part(entry, "requestObject"), "target").get("name")
+            yield self._change(where, ChangeType.MODIFIED, _bound(last, target), moved=True)
+        else:
+            asked = part(part(entry, "requestObject"), "deleteOptions").get("gracePeriodSeconds")
+            pod = _evicted(last, self._last_ns, asked)
+            waits = meta(pod)["deletionGracePeriodSeconds"] > 0
+            type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
+            yield self._change(where, type_, pod, moved=True)
+
+    def _change(self, where: str, type_: ChangeType, raw: Raw, *, moved: bool = False) -> Change:
+        """Return a change. `moved`: put together here, so that its version is not the log's."""
+        own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
+        if moved:
+            own.pop("resourceVersion", None)
+        raw = {**raw, "metadata": own}
+        if type_ is ChangeType.DELETED:
+            self._last.pop(key(raw), None)
+        else:
+            self._last[key(raw)] = raw
+        return Change(at_ns=self._last_ns, type=type_, raw=raw, initial=False, where=where)
+
+
+def _bound(pod: Raw, node_name: object) -> Raw:
+    return {
+        **pod,
+        "spec": {**part(pod, "spec"), "nodeName": node_name},
+        "status": _with_condition(pod, {"type": "PodScheduled", "status": "True"}),
+    }
+
+
+def _evicted(pod: Raw, at_ns: int, asked_s: object) -> Raw:
+    """Return the pod as an eviction by the API leaves it; one without a node goes at once."""
+    spec = part(pod, "spec")
+    own_s = spec.get("terminationGracePeriodSeconds", 30)
+    grace_s = asked_s if isinstance(asked_s, int) else own_s
+    if not spec.get("nodeName"):
+        grace_s = 0
+    gone = datetime.fromtimestamp(at_ns // SECOND_NS + grace_s, UTC)
+    own: Mapping[str, Any] = {
+        **meta(pod),
+        "deletionTimestamp": gone.isoformat(),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    return {**pod, "metadata": own, "status": _with_condition(pod, target)}
+
+
+def _with_condition(pod: Raw, condition: Raw) -> Raw:
+    status = part(pod, "status")
+    rest = [each for each in parts(status, "conditions") if each.get("type") != condition["type"]]
+    return {**status, "conditions": [*rest, condition]}

@@ -1,0 +1,1 @@
+"""What a recording of a real cluster tells: inputs and observations, from whatever it came."""

@@ -1,0 +1,140 @@
+"""A recorded change of an object, and how its Kubernetes JSON is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import lru_cache
+from typing import Any
+
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+
+Raw = Mapping[str, Any]
+SECOND_NS = 1_000_000_000
+_NOTHING: Raw = {}
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+
+
+class ChangeType(Enum):
+    """What a watch calls a change."""
+
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change. `initial` objects were there when the recording began; `at_ns` is since 1970."""
+
+    at_ns: int
+    type: ChangeType
+    raw: Raw
+    initial: bool
+    where: str
+
+
+def time_ns(text: object) -> int | None:
+    """Return RFC 3339 as ns since 1970; None where it is absent or no time."""
+    return _time_ns(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=8192)
+def _time_ns(text: str) -> int | None:
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(match[1] + match[3].upper())
+    except ValueError:
+        return None
+    seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
+    return seconds * SECOND_NS + nanos
+
+
+def part(raw: Raw, name: str) -> Raw:
+    """Return a mapping within `raw`; an empty one where it is absent."""
+    value = raw.get(name)
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def parts(raw: Raw, name: str) -> list[Raw]:
+    """Return the mappings of a list within `raw`."""
+    value = raw.get(name)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def meta(raw: Raw) -> Raw:
+    """Return metadata."""
+    return part(raw, "metadata")
+
+
+def kind(raw: Raw) -> str:
+    """Return the kind."""
+    return str(raw.get("kind") or "")
+
+
+def key(raw: Raw) -> tuple[str, str, str]:
+    """Return kind, namespace and name."""
+    own = meta(raw)
+    return kind(raw), str(own.get("namespace") or ""), str(own.get("name") or "")
+
+
+def uid(raw: Raw) -> str:
+    """Return metadata.uid, or what stands for it where there is none."""
+    return str(meta(raw).get("uid") or "/".join(key(raw)))
+
+
+def version(raw: Raw) -> str:
+    """Return metadata.resourceVersion."""
+    return str(meta(raw).get("resourceVersion") or "")
+
+
+def version_number(raw: Raw) -> int | None:
+    """Return metadata.resourceVersion as a number, None where it is none."""
+    text = version(raw)
+    return int(text) if text.isdecimal() else None
+
+
+def ref(raw: Raw) -> ObjectRef:
+    """Return the object's name for a record."""
+    object_kind, namespace, name = key(raw)
+    return ObjectRef(
+        kind=object_kind, namespace=namespace, name=name, uid=str(meta(raw).get("uid") or "")
+    )
+
+
+def controller(raw: Raw) -> Raw | None:
+    """Return the owner reference of the controller, None where there is none."""
+    for each in parts(meta(raw), "ownerReferences"):
+        if each.get("controller") is True:
+            return each
+    return None
+
+
+def conditions(raw: Raw) -> Iterator[Raw]:
+    """Yield status.conditions."""
+    return iter(parts(part(raw, "status"), "conditions"))
+
+
+def condition(raw: Raw, type_: str) -> Raw:
+    """Return a condition by its type; an empty one where there is none."""
+    return next((each for each in conditions(raw) if each.get("type") == type_), _NOTHING)
+
+
+def deletion_asked(raw: Raw) -> bool:
+    """Tell whether the object's deletion was asked for."""
+    return bool(meta(raw).get("deletionTimestamp"))
+
+
+def user_part(raw: Raw) -> tuple[object, ...]:
+    """Return what users and controllers ask for: labels and all but metadata and status."""
+    rest = {
+        name: value for name, value in raw.items() if name not in {"metadata", "status", "kind"}
+    }
+    return meta(raw).get("labels") or {}, rest

@@ -1,0 +1,101 @@
+"""Recorded changes against what was known before: duplicates, gaps and late events taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from replay.importers.issues import Issues
+from replay.importers.recording.change import (
+    Change,
+    ChangeType,
+    Raw,
+    key,
+    kind,
+    uid,
+    version,
+    version_number,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An object's change. `old` None: it is new; `deleted`: it has gone, and `new` is its last."""
+
+    at_ns: int
+    old: Raw | None
+    new: Raw
+    deleted: bool
+    initial: bool
+    where: str
+
+
+class History:
+    """The objects as last seen; memory is bounded by the number of objects."""
+
+    def __init__(self, issues: Issues) -> None:
+        self._issues = issues
+        self._last: dict[str, Raw] = {}
+        self._uids: dict[tuple[str, str, str], str] = {}
+        self._gone: set[str] = set()
+
+    def live(self, object_uid: str) -> Raw | None:
+        """Return an object that is there, None for one that is not."""
+        return self._last.get(object_uid)
+
+    def follow(self, change: Change) -> Iterator[Step]:
+        """Yield what the change comes to: nothing for one that was known, two for a missed end."""
+        object_uid, raw = uid(change.raw), change.raw
+        old = self._last.get(object_uid)
+        if object_uid in self._gone or (old is None and change.type is ChangeType.DELETED):
+            self._drop("late-event", change, "of an object that has gone")
+            return
+        if old is not None and self._is_known(old, raw):
+            self._drop("duplicate-event", change, "known already")
+            return
+        yield from self._replaced(change, object_uid)
+        deleted = change.type is ChangeType.DELETED
+        # A change of an object whose creation was not seen: it was there before.
+        initial = change.initial or (old is None and change.type is ChangeType.MODIFIED)
+        self._last[object_uid] = raw
+        self._uids[key(raw)] = object_uid
+        if deleted:
+            self._forget(object_uid)
+        yield Step(
+            at_ns=change.at_ns,
+            old=old,
+            new=raw,
+            deleted=deleted,
+            initial=initial,
+            where=change.where,
+        )
+
+    def _is_known(self, old: Raw, new: Raw) -> bool:
+        before, after = version_number(old), version_number(new)
+        if before is not None and after is not None:
+            return after <= before
+        return bool(version(new)) and version(old) == version(new)
+
+    def _replaced(self, change: Change, object_uid: str) -> Iterator[Step]:
+        """End an object whose name another one has taken: its deletion was not recorded."""
+        before = self._uids.get(key(change.raw))
+        if before is None or before == object_uid or before not in self._last:
+            return
+        self._drop("missed-deletion", change, "taken as deleted: another one has its name")
+        last = self._last[before]
+        self._forget(before)
+        yield Step(
+            at_ns=change.at_ns,
+            old=last,
+            new=last,
+            deleted=True,
+            initial=False,
+            where=change.where,
+        )
+
+    def _forget(self, object_uid: str) -> None:
+        del self._last[object_uid]
+        self._gone.add(object_uid)
+
+    def _drop(self, name: str, change: Change, why: str) -> None:
+        self._issues.add(name, change.where, f"{kind(change.raw)}: {why}")

@@ -1,0 +1,277 @@
+"""Recorded pods: what users did is input, what the cluster did is an observation.
+
+Creation, changes of labels and spec, and deletion by users are input. Binding, nomination,
+statuses, preemption, eviction by a kubelet, clean-up, and the pods that a recorded ReplicaSet made
+after the beginning are observations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from replay.importers.recording.change import (
+    Raw,
+    condition,
+    deletion_asked,
+    meta,
+    part,
+    uid,
+)
+from replay.importers.recording.history import Step
+from replay.importers.recording.lives import pod_life
+from replay.importers.recording.output import Output
+from replay.importers.recording.survey import TERMINAL, ObjectFacts, Survey
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.trace.v1alpha1.trace_pb2 import (
+    Evicted,
+    FailedScheduling,
+    Finished,
+    Made,
+    Nominated,
+    Preempted,
+    Record,
+    Removed,
+    Scheduled,
+    Started,
+)
+from services.kube.priority_class import SYSTEM_CLASSES
+
+# A binding copies these from the node (v1.34); elsewhere they are nobody's wish.
+_TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
+_SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
+_CAUSES = {"EvictionByEvictionAPI": "drain", "DeletionByTaintManager": "taint"}
+_BY_THE_CLUSTER = frozenset({"PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC"})
+_LOW_ON = re.compile(r"The node was low on resource: ([a-z-]+)")
+_SIGNALS = {
+    "memory": "memory.available",
+    "ephemeral-storage": "nodefs.available",
+    "inodes": "nodefs.inodesFree",
+    "pids": "pid.available",
+}
+
+
+class PodReading:
+    """Reads the steps of pods; `live` finds an object that is there by its UID."""
+
+    def __init__(
+        self,
+        *,
+        facts: Survey,
+        output: Output,
+        scheduler_names: tuple[str, ...],
+        live: Callable[[str], Raw | None],
+    ) -> None:
+        self._facts = facts
+        self._output = output
+        self._scheduler_names = scheduler_names
+        self._live = live
+        self._active: dict[str, set[str]] = {}
+
+    def read(self, step: Step) -> Iterator[Record]:
+        """Yield the records of one step."""
+        facts = self._facts.objects[uid(step.new)]
+        if step.old is None:
+            yield from self._appeared(step, facts)
+        else:
+            yield from self._changed(step, step.old, facts)
+        if step.deleted:
+            removed = Removed(cause=_removal(step.new))
+            yield self._output.observed(step, removed=removed)
+        self._count(step, facts)
+
+    def _appeared(self, step: Step, facts: ObjectFacts) -> Iterator[Record]:
+        if facts.is_observed:
+            owner = self._facts.controllers[facts.owner_uid]
+            made = Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
+            yield self._output.observed(step, made=made)
+        elif _phase(step.new) in TERMINAL:
+            self._output.dropped(step, "ended-pod", "had ended before the recording began")
+        elif self._is_ours(step.new) or step.new["spec"].get("nodeName"):
+            yield from self._create(step, step.new, facts)
+        if not step.initial:
+            yield from self._observe(step, {}, facts)
+
+    def _changed(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+        written = self._output.numbering.sequence
+        was_bound = bool(part(old, "spec").get("nodeName"))
+        is_bound = bool(part(step.new, "spec").get("nodeName"))
+        if not was_bound and is_bound and not self._is_ours(step.new) and not facts.is_observed:
+            yield from self._create(step, step.new, facts)
+        elif _wish_changed(old, step.new):
+            yield from self._output.update(step, _wished(step.new))
+        yield from self._observe(step, old, facts)
+        if _deletion_changed(old, step.new) or (step.deleted and not deletion_asked(old)):
+            yield from self._deletion(step, old, facts)
+        if written == self._output.numbering.sequence and not step.deleted:
+            self._output.dropped(step, "status-only", "a change of status that no replay reads")
+
+    def _create(self, step: Step, raw: Raw, facts: ObjectFacts) -> Iterator[Record]:
+        carried = self._output.object(step, raw if step.initial else _created(raw))
+        if carried is None:
+            return
+        self._check_class(step, raw)
+        life = pod_life(facts, self._facts.end_ns)
+        yield from self._output.templates.pod_create(step.at_ns, carried.pod, life)
+
+    def _check_class(self, step: Step, raw: Raw) -> None:
+        name = part(raw, "spec").get("priorityClassName")
+        if name and name not in self._facts.classes and name not in _SYSTEM_CLASSES:
+            message = f"PriorityClass {name!r} is not recorded: its pods keep spec.priority"
+            self._output.issues.add("missing-priority-class", step.where, message)
+
+    def _observe(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+        """Yield what the cluster did to the pod."""
+        new, out = step.new, self._output
+        node = str(part(new, "spec").get("nodeName") or "")
+        nominated = str(part(new, "status").get("nominatedNodeName") or "")
+        if nominated != str(part(old, "status").get("nominatedNodeName") or ""):
+            yield out.observed(step, nominated=Nominated(node_name=nominated))
+        before, after = condition(old, "PodScheduled"), condition(new, "PodScheduled")
+        if after.get("status") == "False" and _words(before) != _words(after):
+            message, reason = _words(after)
+            failed = FailedScheduling(message=message, reason=reason)
+            yield out.observed(step, failed_scheduling=failed)
+        if node and not part(old, "spec").get("nodeName"):
+            waited_ns = step.at_ns - facts.created_ns
+            yield out.observed(step, scheduled=Scheduled(node_name=node, waited_ns=waited_ns))
+        if _disruption(new) == "PreemptionByScheduler" and _disruption(old) != _disruption(new):
+            yield out.observed(step, preempted=Preempted(node_name=node))
+        phase = _phase(new)
+        if phase != _phase(old):
+            if phase == "Running":
+                yield out.observed(step, started=Started(node_name=node))
+            elif phase in TERMINAL:
+                yield self._ended(step, node, phase)
+
+    def _ended(self, step: Step, node: str, phase: str) -> Record:
+        status = part(step.new, "status")
+        reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
+        if reason == "Evicted":
+            match = _LOW_ON.match(message)
+            signal = _SIGNALS.get(match[1], "") if match else ""
+            evicted = Evicted(node_name=node, signal=signal, message=message)
+            return self._output.observed(step, evicted=evicted)
+        return self._output.observed(step, finished=Finished(phase=phase, reason=reason))
+
+    def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+        cause = self._cause(step, old, facts)
+        if not cause or not (self._is_ours(old) or part(old, "spec").get("nodeName")):
+            return
+        if cause == "taint":
+            what = "deleted by the taint manager, which is not simulated: taken as a deletion"
+            self._output.dropped(step, "taint-eviction", what)
+        grace_s = meta(step.new).get("deletionGracePeriodSeconds")
+        own_s = part(step.new, "spec").get("terminationGracePeriodSeconds", 30)
+        bound = bool(part(step.new, "spec").get("nodeName"))
+        if grace_s == own_s or not bound:
+            grace_s = None
+        yield self._output.delete(step, cause, grace_s)
+
+    def _cause(self, step: Step, old: Raw, facts: ObjectFacts) -> str:
+        """Return who asked for a deletion; "" for the cluster, which a replay is itself."""
+        reason = _disruption(step.new)
+        if reason in _BY_THE_CLUSTER:
+            return ""
+        if _phase(old) in TERMINAL:
+            self._output.dropped(step, "clean-up", "the deletion of a pod that had ended")
+            return ""
+        if reason in _CAUSES:
+            return _CAUSES[reason]
+        if facts.owner_uid in self._facts.controllers:
+            owner = self._live(facts.owner_uid)
+            if owner is None or deletion_asked(owner):
+                return ""
+            wanted = part(owner, "spec").get("replicas", 1)
+            if len(self._active.get(facts.owner_uid, ())) > wanted:
+                return ""
+        return "user"
+
+    def _count(self, step: Step, facts: ObjectFacts) -> None:
+        """Keep count of the pods that each controller sees as active."""
+        active = self._active.setdefault(facts.owner_uid, set())
+        ended = step.deleted or deletion_asked(step.new) or _phase(step.new) in TERMINAL
+        if not ended:
+            active.add(uid(step.new))
+        else:
+            active.discard(uid(step.new))
+            if not active:
+                del self._active[facts.owner_uid]
+
+    def _is_ours(self, raw: Raw) -> bool:
+        name = part(raw, "spec").get("schedulerName") or self._scheduler_names[0]
+        return name in self._scheduler_names
+
+
+def _owner_ref(owner: tuple[str, str, str], owner_uid: str) -> ObjectRef:
+    owner_kind, namespace, name = owner
+    return ObjectRef(kind=owner_kind, namespace=namespace, name=name, uid=owner_uid)
+
+
+def _phase(raw: Raw) -> str:
+    return str(part(raw, "status").get("phase") or "")
+
+
+def _words(scheduled: Raw) -> tuple[str, str]:
+    return str(scheduled.get("message") or ""), str(scheduled.get("reason") or "")
+
+
+def _disruption(raw: Raw) -> str:
+    target = condition(raw, "DisruptionTarget")
+    return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
+def _deletion_changed(old: Raw, new: Raw) -> bool:
+    """Tell whether a deletion was asked for, or asked for again with a shorter grace period.
+
+    The kubelet's own last request has a grace period of 0.
+    """
+    if not deletion_asked(new):
+        return False
+    if not deletion_asked(old):
+        return True
+    before = meta(old).get("deletionGracePeriodSeconds") or 0
+    after = meta(new).get("deletionGracePeriodSeconds") or 0
+    return 0 < after < before
+
+
+def _removal(last: Raw) -> str:
+    status, reason = part(last, "status"), _disruption(last)
+    if reason == "PreemptionByScheduler":
+        return "preempted"
+    if status.get("reason") == "Evicted":
+        return "evicted"
+    if reason == "DeletionByPodGC":
+        return "node-lost"
+    return "deleted"
+
+
+def _wish_changed(old: Raw, new: Raw) -> bool:
+    """Tell whether a user changed labels or spec; annotations do not matter to anybody here."""
+    if part(old, "spec") != part(new, "spec"):
+        before, after = dict(part(old, "spec")), dict(part(new, "spec"))
+        before.pop("nodeName", None)
+        after.pop("nodeName", None)
+        if before != after:
+            return True
+    old_labels, new_labels = part(meta(old), "labels"), part(meta(new), "labels")
+    return old_labels != new_labels and _own_labels(old_labels) != _own_labels(new_labels)
+
+
+def _own_labels(labels: Raw) -> Raw:
+    return {name: text for name, text in labels.items() if name not in _TOPOLOGY}
+
+
+def _wished(raw: Raw) -> Raw:
+    """Return the pod as a user's update: without what the cluster has put into it."""
+    own, spec = dict(meta(raw)), dict(part(raw, "spec"))
+    own["labels"] = _own_labels(part(own, "labels"))
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        own.pop(name, None)
+    spec.pop("nodeName", None)
+    return {"apiVersion": raw.get("apiVersion"), "kind": "Pod", "metadata": own, "spec": spec}
+
+
+def _created(raw: Raw) -> Raw:
+    """Return a new pod without the status that an API server gave it at once."""
+    return {name: value for name, value in raw.items() if name != "status"}

@@ -1,0 +1,192 @@
+"""The first pass over a recording: who made what, how each pod lived, when it all was.
+
+What the second pass must know before it writes a record: the lives of pods, and which pods and
+ReplicaSets the recorded controllers made after the recording's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from replay.importers.issues import Issues
+from replay.importers.recording.change import (
+    Change,
+    Raw,
+    condition,
+    controller,
+    deletion_asked,
+    key,
+    kind,
+    meta,
+    part,
+    parts,
+    time_ns,
+    uid,
+)
+from replay.importers.recording.history import History, Step
+
+TERMINAL = frozenset({"Succeeded", "Failed"})
+SERVED = {"Pod": "ReplicaSet", "ReplicaSet": "Deployment"}
+"""Which controllers a replay serves, by what they make."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ObjectFacts:
+    """What is known of a pod or a ReplicaSet. Times are ns since 1970, None: it did not happen.
+
+    `ordinal` counts within the owner, from 0. `is_observed`: a controller that a replay serves made
+    it after the beginning, so that a replay makes it itself.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    owner_uid: str
+    is_observed: bool
+    ordinal: int
+    created_ns: int
+    bound_ns: int | None = None
+    running_ns: int | None = None
+    asked_ns: int | None = None
+    ended_ns: int | None = None
+    removed_ns: int | None = None
+    failed: bool = False
+    evicted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Survey:
+    """What the first pass found."""
+
+    start_ns: int = 0
+    end_ns: int = 0
+    kubernetes_version: str = ""
+    objects: dict[str, ObjectFacts] = field(default_factory=dict)
+    controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    classes: set[str] = field(default_factory=set)
+
+
+def survey(changes: Iterable[Change]) -> Survey:
+    """Return what the changes tell as a whole. Memory is bounded by the number of objects."""
+    surveyor = _Surveyor()
+    history = History(Issues())
+    for change in changes:
+        surveyor.see_time(change)
+        for step in history.follow(change):
+            surveyor.see(step)
+    return surveyor.finished()
+
+
+class _Surveyor:
+    def __init__(self) -> None:
+        self._result = Survey()
+        self._made: dict[str, int] = {}
+        self._initial_ns: int | None = None
+        self._first_ns: int | None = None
+
+    def see_time(self, change: Change) -> None:
+        if change.initial:
+            self._initial_ns = max(self._initial_ns or change.at_ns, change.at_ns)
+        elif self._first_ns is None:
+            self._first_ns = change.at_ns
+        self._result.end_ns = max(self._result.end_ns, change.at_ns)
+
+    def see(self, step: Step) -> None:
+        raw = step.new
+        match kind(raw):
+            case "PriorityClass":
+                self._result.classes.add(key(raw)[2])
+            case "Node" if not self._result.kubernetes_version:
+                info = part(part(raw, "status"), "nodeInfo")
+                self._result.kubernetes_version = str(info.get("kubeletVersion") or "")
+            case "Deployment":
+                self._result.controllers[uid(raw)] = key(raw)
+            case "ReplicaSet":
+                self._result.controllers[uid(raw)] = key(raw)
+                if step.old is None:
+                    self._register(step)
+            case "Pod":
+                self._see_pod(step)
+
+    def finished(self) -> Survey:
+        result = self._result
+        known = [ns for ns in (self._initial_ns, self._first_ns) if ns is not None]
+        result.start_ns = min(known, default=0)
+        for facts in result.objects.values():
+            facts.created_ns = max(facts.created_ns, result.start_ns)
+        return result
+
+    def _register(self, step: Step) -> ObjectFacts:
+        raw = step.new
+        object_kind, namespace, name = key(raw)
+        owner = controller(raw) or {}
+        owner_uid = str(owner.get("uid") or "")
+        served = SERVED[object_kind] == owner.get("kind") and owner_uid in self._result.controllers
+        lives = part(raw, "status").get("phase") not in TERMINAL
+        ordinal = self._made.get(owner_uid, 0)
+        if served and (lives or not step.initial):
+            self._made[owner_uid] = ordinal + 1
+        facts = ObjectFacts(
+            kind=object_kind,
+            namespace=namespace,
+            name=name,
+            owner_uid=owner_uid,
+            is_observed=served and not step.initial,
+            ordinal=ordinal,
+            created_ns=step.at_ns,
+        )
+        self._result.objects[uid(raw)] = facts
+        return facts
+
+    def _see_pod(self, step: Step) -> None:
+        raw = step.new
+        facts = self._result.objects.get(uid(raw)) or self._register(step)
+        status, at_ns = part(raw, "status"), step.at_ns
+        phase = status.get("phase")
+        if facts.bound_ns is None and part(raw, "spec").get("nodeName"):
+            facts.bound_ns = _seen_ns(
+                step, condition(raw, "PodScheduled").get("lastTransitionTime")
+            )
+        if facts.running_ns is None and phase == "Running":
+            facts.running_ns = _seen_ns(step, _started_at(raw))
+        if facts.asked_ns is None and deletion_asked(raw):
+            facts.asked_ns = at_ns
+        if facts.ended_ns is None and phase in TERMINAL:
+            facts.ended_ns, facts.failed = at_ns, phase == "Failed"
+            facts.evicted = status.get("reason") == "Evicted"
+            if facts.running_ns is None:
+                facts.running_ns = _terminated_start_ns(raw) or facts.bound_ns
+        if step.deleted:
+            facts.removed_ns = at_ns
+
+
+def _seen_ns(step: Step, recorded: object) -> int:
+    """Return when something began: as seen, or for what was there before as the object tells."""
+    earlier = time_ns(recorded) if step.initial else None
+    return step.at_ns if earlier is None else min(earlier, step.at_ns)
+
+
+def _started_at(raw: Raw) -> object:
+    """Return when the last container of a running pod started."""
+    times = [
+        text
+        for each in parts(part(raw, "status"), "containerStatuses")
+        if isinstance(text := part(part(each, "state"), "running").get("startedAt"), str)
+    ]
+    return max(times, default=part(raw, "status").get("startTime"))
+
+
+def _terminated_start_ns(raw: Raw) -> int | None:
+    times = [
+        ns
+        for each in parts(part(raw, "status"), "containerStatuses")
+        if (ns := time_ns(part(part(each, "state"), "terminated").get("startedAt"))) is not None
+    ]
+    return min(times, default=None)
+
+
+def created_before(raw: Raw, at_ns: int, by_ns: int) -> bool:
+    """Tell whether the object was made more than `by_ns` before `at_ns`."""
+    created = time_ns(meta(raw).get("creationTimestamp"))
+    return created is not None and at_ns - created > by_ns

@@ -1,0 +1,224 @@
+"""Recordings of watches: `kubectl get -w -o json --output-watch-events`, and raw ones.
+
+One file a resource, or several; events compact or pretty-printed, as they are or within
+{"arrival": TIME, "event": ...}. Files are merged by resourceVersion, which orders all objects of
+one API server's store; an arrival gives the time. Without arrivals the latest time within the
+object does (to the second).
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from replay.importers.issues import Issues
+from replay.importers.json_stream import json_values
+from replay.importers.kinds import is_carried, listed
+from replay.importers.options import ImportOptions
+from replay.importers.recording.change import (
+    Change,
+    ChangeType,
+    conditions,
+    deletion_asked,
+    kind,
+    meta,
+    part,
+    parts,
+    time_ns,
+    version_number,
+)
+from replay.importers.recording.interpreter import interpret
+from replay.importers.recording.provenance import header_of
+from replay.importers.recording.survey import created_before
+from replay.trace.compression import open_plain
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+NAME = "watch"
+LOOKED_FOR = 'watch events: JSON objects with "type" and "object", or "arrival" and "event"'
+_HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
+_LIST_END = "k8s.io/initial-events-end"
+_SECOND_NS = 1_000_000_000
+_FRESH_NS = 2 * _SECOND_NS
+# Owners stand before what they own, and what pods need stands before pods.
+_RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
+_TYPES = {each.value: each for each in ChangeType}
+_SortKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One line: a change, or the mark that ends the first list."""
+
+    where: str
+    at_ns: int
+    arrived: bool
+    type: ChangeType | None
+    raw: Any
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` holds watch events."""
+    return path.suffix != ".ktr" and _HEAD.match(start) is not None and b'"object"' in start
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the recordings. Raises TraceError where a file cannot be read."""
+    dropped = Issues()
+    chosen = _chosen(paths, dropped)
+
+    def changes(issues: Issues) -> Iterator[Change]:
+        for each in dropped:
+            issues.add(each.kind, each.where, each.message, each.count)
+        yield from _merged(chosen, issues)
+
+    return interpret(changes, header_of(NAME, chosen, options), options)
+
+
+def _chosen(paths: Sequence[Path], issues: Issues) -> list[Path]:
+    """Leave out files of kinds that are not carried, and second recordings of a kind."""
+    by_kind: dict[str, list[Path]] = {}
+    for path in paths:
+        first = next((each.raw for each in _events(path, Issues(), every_kind=True)), None)
+        if first is None:
+            issues.add("ignored-file", str(path), "no watch event")
+        elif not is_carried(first):
+            issues.add("ignored-file", str(path), f"{kind(first)} is not carried in a trace")
+        else:
+            by_kind.setdefault(kind(first), []).append(path)
+    result = []
+    for kind_, files in by_kind.items():
+        raw = [path for path in files if len(files) > 1 and _has_bookmarks(path)]
+        for path in files:
+            if raw and path not in raw:
+                message = f"{kind_}: recorded by {raw[0].name} too, which marks the first list"
+                issues.add("duplicate-source", str(path), message)
+        result += raw or files
+    return result
+
+
+def _has_bookmarks(path: Path) -> bool:
+    with open_plain(path) as file:
+        return any(b'"BOOKMARK"' in line for line in file)
+
+
+def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
+    """Yield the changes of all files in one order: the first lists, then by resourceVersion."""
+    files = [_ordered(path, issues) for path in paths]
+    last_ns = 0
+    for _, change in heapq.merge(*files, key=lambda item: item[0]):
+        if change.initial or change.at_ns >= last_ns:
+            last_ns = last_ns if change.initial else change.at_ns
+            yield change
+        else:
+            yield replace(change, at_ns=last_ns)
+
+
+def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, Change]]:
+    """Yield a file's changes with what they are merged by, the first list by rank."""
+    first_list, rest = _first_list(_events(path, issues))
+    ranked = sorted(first_list, key=lambda event: _rank(event.raw))
+    for event in ranked:
+        yield (0, _rank(event.raw), 0), _change(event, initial=True)
+    highest = 0
+    for event in rest:
+        number = version_number(event.raw)
+        highest = max(highest, number or 0)
+        if event.type is not None:
+            yield (1, highest, 0), _change(event, initial=False)
+
+
+def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event]]:
+    """Split off what was there when the recording began.
+
+    A raw watch marks the end of its first list. Otherwise it is those of the leading ADDED whose
+    object is older than its arrival, or whose status shows that somebody has dealt with it.
+    """
+    leading: list[_Event] = []
+    for event in events:
+        if event.type is None:
+            return leading, events
+        if event.type is not ChangeType.ADDED:
+            initial = [each for each in leading if _is_old(each)]
+            live = [each for each in leading if not _is_old(each)]
+            return initial, _chain([*live, event], events)
+        leading.append(event)
+    initial = [each for each in leading if _is_old(each)]
+    return initial, iter([each for each in leading if not _is_old(each)])
+
+
+def _chain(first: list[_Event], rest: Iterator[_Event]) -> Iterator[_Event]:
+    yield from first
+    yield from rest
+
+
+def _is_old(event: _Event) -> bool:
+    raw = event.raw
+    if event.arrived and created_before(raw, event.at_ns, _FRESH_NS):
+        return True
+    if kind(raw) == "Pod":
+        status = part(raw, "status")
+        return bool(status.get("conditions")) and bool(part(raw, "spec").get("nodeName"))
+    if kind(raw) in {"Deployment", "ReplicaSet"}:
+        return bool(part(raw, "status").get("observedGeneration"))
+    return not event.arrived
+
+
+def _rank(raw: Any) -> int:
+    return _RANKS.get(kind(raw), 1)
+
+
+def _change(event: _Event, *, initial: bool) -> Change:
+    type_ = event.type or ChangeType.ADDED
+    return Change(at_ns=event.at_ns, type=type_, raw=event.raw, initial=initial, where=event.where)
+
+
+def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator[_Event]:
+    """Yield the changes of one file, and a mark where its first list ends.
+
+    With `every_kind`, whatever has a kind is yielded, bookmarks and kinds that are not carried too.
+    """
+    with open_plain(path) as file:
+        for where, value in json_values(file, str(path)):
+            arrival = time_ns(value.get("arrival")) if isinstance(value, dict) else None
+            event = value.get("event", value) if isinstance(value, dict) else {}
+            raw, type_ = event.get("object"), event.get("type")
+            if type_ is None and (items := listed(event)) is not None:
+                for each in items:
+                    yield _event(where, arrival, ChangeType.ADDED, each)
+                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=event)
+            elif not isinstance(raw, dict):
+                issues.add("unknown-line", where, "no watch event: left out")
+            elif type_ in _TYPES and (every_kind or is_carried(raw)):
+                yield _event(where, arrival, _TYPES[type_], raw)
+            elif type_ == "BOOKMARK" and (
+                every_kind or _LIST_END in part(meta(raw), "annotations")
+            ):
+                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=raw)
+            elif type_ in _TYPES:
+                issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
+            elif type_ != "BOOKMARK":
+                message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
+                issues.add("watch-error", where, message)
+
+
+def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Event:
+    at_ns = _latest_ns(raw) if arrival is None else arrival
+    own = raw.get("metadata")
+    if isinstance(own, dict):
+        own.pop("managedFields", None)
+    return _Event(where=where, at_ns=at_ns, arrived=arrival is not None, type=type_, raw=raw)
+
+
+def _latest_ns(raw: Any) -> int:
+    """Return the latest time that an object tells, ns since 1970: when it was changed, at most."""
+    own = meta(raw)
+    times = [time_ns(own.get("creationTimestamp"))]
+    times += [time_ns(each.get("time")) for each in parts(own, "managedFields")]
+    times += [time_ns(each.get("lastTransitionTime")) for each in conditions(raw)]
+    if deletion_asked(raw) and (gone := time_ns(own.get("deletionTimestamp"))) is not None:
+        times.append(gone - int(own.get("deletionGracePeriodSeconds") or 0) * _SECOND_NS)
+    return max((ns for ns in times if ns is not None), default=0)

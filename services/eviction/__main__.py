@@ -1,0 +1,39 @@
+"""The eviction service as a process of its own: `python -m services.eviction`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
+from services.eviction.servicer import FULL_NAME, SERVICE, EvictionServicer
+from services.rpc.options import listen_options
+from services.rpc.server import Listen, serve
+
+PORT = 50053
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@listen_options(PORT)
+def main(listen: Listen) -> None:
+    """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1alpha1.EvictionService).
+
+    Example, with a free port that the first line of output tells:
+
+        python -m services.eviction --listen 127.0.0.1:0
+    """
+    asyncio.run(
+        serve(
+            SERVICE,
+            FULL_NAME,
+            lambda server: eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(
+                EvictionServicer(), server
+            ),
+            listen,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Eviction's messages to the core's values and back."""

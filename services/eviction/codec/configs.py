@@ -1,0 +1,152 @@
+"""EvictionConfig: the message, the file that it may hold, and the core's value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from services.config.kubelet import (
+    ENFORCEMENTS,
+    KubeletConfigError,
+    read_kubelet_configuration,
+)
+from services.eviction.core.config import ConfigError, EvictionConfig, Mode, default_hard
+from services.eviction.core.manager import Manager
+from services.eviction.core.thresholds import Threshold
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
+
+_IN_A_FILE: Mapping[str, str] = MappingProxyType(
+    {
+        "hard": "evictionHard",
+        "soft": "evictionSoft",
+        "soft_grace": "evictionSoftGracePeriod",
+        "min_reclaim": "evictionMinimumReclaim",
+    }
+)
+_IN_THE_MESSAGE: Mapping[str, str] = MappingProxyType({"min_reclaim": "minimum_reclaim"})
+_BESIDE_A_FILE = frozenset(
+    {"mode", "dedicated_image_fs", "split_container_fs", "kubelet_configuration"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """A configuration, its thresholds as parsed, and what of it is known but not served."""
+
+    config: EvictionConfig
+    thresholds: tuple[Threshold, ...]
+    warnings: tuple[str, ...]
+
+
+def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> ReadConfig:
+    """Return the configuration, its defaults filled in; `field` is the message's own path.
+
+    Raises FieldError where a kubelet refuses it, in the kubelet's words.
+    """
+    if message.kubelet_configuration:
+        config, warnings, path = *_from_file(message, field), f"{field}.kubelet_configuration"
+        names = _IN_A_FILE
+    else:
+        config, warnings, path = _from_fields(message, field), (), field
+        names = _IN_THE_MESSAGE
+    try:
+        thresholds = Manager(config).thresholds
+    except ConfigError as error:
+        setting, bracket, rest = error.field.partition("[")
+        problem_at = f"{path}.{names.get(setting, setting)}{bracket}{rest}"
+        raise FieldError(problem_at, str(error)) from None
+    return ReadConfig(config=config, thresholds=thresholds, warnings=warnings)
+
+
+def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
+    """Return the message that says all of `config` in fields."""
+    return eviction_pb2.EvictionConfig(
+        mode=config.mode.value,
+        hard=config.hard,
+        soft=config.soft,
+        soft_grace=config.soft_grace,
+        minimum_reclaim=config.min_reclaim,
+        enforce_node_allocatable=config.enforce_node_allocatable,
+        pressure_transition_ns=config.pressure_transition_ns,
+        max_pod_grace_s=config.max_pod_grace_s,
+        dedicated_image_fs=config.dedicated_imagefs,
+        split_container_fs=config.split_containerfs,
+        local_storage_isolation=config.local_storage_isolation,
+        allow_overwrite_termination_grace=config.allow_overwrite_tgps,
+    )
+
+
+def threshold_to_message(threshold: Threshold) -> eviction_pb2.Threshold:
+    """Return a threshold as answers show it."""
+    value, reclaim = threshold.value, threshold.min_reclaim
+    return eviction_pb2.Threshold(
+        signal=threshold.signal.value,
+        quantity="" if value.quantity is None else str(value.quantity),
+        percentage=value.percentage,
+        grace_ns=threshold.grace_ns,
+        minimum_reclaim="" if reclaim is None else str(reclaim),
+        text=str(threshold),
+    )
+
+
+def _mode(message: eviction_pb2.EvictionConfig, field: str) -> Mode:
+    return kube_fields.choice(Mode, message.mode, f"{field}.mode") if message.mode else Mode.V1_32
+
+
+def _from_file(
+    message: eviction_pb2.EvictionConfig, field: str
+) -> tuple[EvictionConfig, tuple[str, ...]]:
+    for descriptor, _ in message.ListFields():
+        if descriptor.name not in _BESIDE_A_FILE:
+            raise FieldError(
+                f"{field}.{descriptor.name}", "leave it out: kubelet_configuration says it"
+            )
+    try:
+        read = read_kubelet_configuration(
+            message.kubelet_configuration,
+            mode=_mode(message, field),
+            dedicated_imagefs=message.dedicated_image_fs,
+            split_containerfs=message.split_container_fs,
+        )
+    except KubeletConfigError as error:
+        path = f"{field}.kubelet_configuration"
+        raise FieldError(f"{path}.{error.field}" if error.field else path, str(error)) from None
+    return read.eviction, read.warnings
+
+
+def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionConfig:
+    mode = _mode(message, field)
+    for index, each in enumerate(message.enforce_node_allocatable):
+        if each not in ENFORCEMENTS:
+            known = ", ".join(f'"{name}"' for name in ENFORCEMENTS)
+            raise FieldError(
+                f"{field}.enforce_node_allocatable[{index}]",
+                f'unknown value "{each}": use one of {known}',
+            )
+    for name in ("pressure_transition_ns", "max_pod_grace_s"):
+        if getattr(message, name) < 0:
+            raise FieldError(f"{field}.{name}", "must not be negative")
+    hard = dict(message.hard)
+    return EvictionConfig(
+        mode=mode,
+        hard=default_hard(mode) if message.use_defaults and not hard else hard,
+        soft=dict(message.soft),
+        soft_grace=dict(message.soft_grace),
+        min_reclaim=dict(message.minimum_reclaim),
+        enforce_node_allocatable=tuple(message.enforce_node_allocatable),
+        pressure_transition_ns=(
+            message.pressure_transition_ns
+            if message.HasField("pressure_transition_ns")
+            else EvictionConfig().pressure_transition_ns
+        ),
+        max_pod_grace_s=message.max_pod_grace_s,
+        dedicated_imagefs=message.dedicated_image_fs,
+        split_containerfs=message.split_container_fs,
+        local_storage_isolation=(
+            message.local_storage_isolation if message.HasField("local_storage_isolation") else True
+        ),
+        allow_overwrite_tgps=message.allow_overwrite_termination_grace,
+    )

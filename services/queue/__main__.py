@@ -1,0 +1,44 @@
+"""The scheduling queue as a process of its own: `python -m services.queue`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import click
+
+from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
+from services.queue.servicer import FULL_NAME, SERVICE, SchedulingQueueServicer
+from services.rpc.options import listen_options
+from services.rpc.server import Listen, serve
+
+PORT = 50051
+_GC_THRESHOLDS = (100_000, 20, 100)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@listen_options(PORT)
+def main(listen: Listen) -> None:
+    """Serve the scheduling queue (reprieve.queue.v1alpha1.SchedulingQueueService).
+
+    Example, with a free port that the first line of output tells:
+
+        python -m services.queue --listen 127.0.0.1:0
+    """
+    # Entries make no cycles; looking for them among all that wait costs more than the queue.
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    asyncio.run(
+        serve(
+            SERVICE,
+            FULL_NAME,
+            lambda server: queue_service_pb2_grpc.add_SchedulingQueueServiceServicer_to_server(
+                SchedulingQueueServicer(), server
+            ),
+            listen,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

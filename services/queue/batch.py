@@ -1,0 +1,87 @@
+"""A batch of operations: all of it is checked before the first is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
+from services.queue.config_codec import TIME_NS_MAX
+from services.queue.core.outcome import NotNext
+from services.queue.core.scheduling_queue import SchedulingQueue
+from services.queue.operations import Step, read_operation
+from services.queue.results import result_message
+from services.rpc.errors import FieldError, TimeGoesBackwardsError, UnservedError
+
+
+class Clock:
+    """The times of one request's operations, which never go back.
+
+    In a live session 0 stands for the request's arrival, or for the last operation's time where
+    the wall clock has gone back since.
+    """
+
+    __slots__ = ("_arrival_ns", "_last_ns")
+
+    def __init__(self, last_ns: int, *, arrival_ns: int | None) -> None:
+        self._last_ns = last_ns
+        self._arrival_ns = arrival_ns
+
+    def read(self, at_ns: int) -> int:
+        """Return an operation's time; `at_ns` is the request's.
+
+        Raises TimeGoesBackwardsError before the last operation, FieldError for no time at all.
+        """
+        if at_ns == 0 and self._arrival_ns is not None:
+            at_ns = max(self._last_ns, self._arrival_ns)
+        if at_ns < self._last_ns:
+            raise TimeGoesBackwardsError(
+                f"at_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns"
+            )
+        if at_ns > TIME_NS_MAX:
+            raise FieldError("at_ns", f"{at_ns} ns is later than any time: use at most 2^62 ns")
+        self._last_ns = at_ns
+        return at_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What became of a batch: `count` operations were applied, the last of them at `at_ns`."""
+
+    count: int
+    at_ns: int
+    results: list[queue_service_pb2.IndexedResult]
+
+
+def read_batch(operations: Iterable[queue_pb2.Operation], clock: Clock) -> list[Step]:
+    """Return the checked operations; a refusal names the operation by its place."""
+    steps: list[Step] = []
+    try:
+        for message in operations:
+            at_ns = clock.read(message.at_ns)
+            kind, argument = read_operation(message)
+            steps.append(Step(kind, argument, at_ns))
+    except FieldError as error:
+        raise FieldError(f"operations[{len(steps)}].{error.field}", error.problem) from None
+    except (TimeGoesBackwardsError, UnservedError) as error:
+        raise type(error)(f"operations[{len(steps)}].{error}") from None
+    return steps
+
+
+def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) -> Applied:
+    """Apply the operations in order, until one commits a pod that is not next.
+
+    `at_ns` is the time of the last operation before them. Told are the outcomes that are not
+    plainly applied, and what Pop has popped.
+    """
+    results: list[queue_service_pb2.IndexedResult] = []
+    for index, (kind, argument, step_ns) in enumerate(steps):
+        outcome = kind.apply(queue, argument, step_ns)
+        if type(outcome) not in kind.untold:
+            results.append(
+                queue_service_pb2.IndexedResult(index=index, result=result_message(outcome))
+            )
+            if type(outcome) is NotNext:
+                return Applied(count=index, at_ns=at_ns, results=results)
+        at_ns = step_ns
+    return Applied(count=len(steps), at_ns=at_ns, results=results)

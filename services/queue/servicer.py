@@ -1,0 +1,294 @@
+"""SchedulingQueueService over gRPC: read, one call of the core, write.
+
+Every operation, unary or in a stream, goes through the table in operations.py; a request that is
+refused has changed nothing.
+"""
+
+# ruff: noqa: N802, ARG002 - the generated base class gives the names and the arguments
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
+from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
+from reprieve.session.v1alpha1 import session_pb2
+from services.queue.batch import Clock, apply_batch, read_batch
+from services.queue.codec import head_message, pod_ref_message
+from services.queue.config_codec import config_from_message, config_message
+from services.queue.core.outcome import NotNext
+from services.queue.core.scheduling_queue import SchedulingQueue
+from services.queue.dump import pending_views, state_message
+from services.queue.operations import read_named
+from services.queue.results import result_message
+from services.queue.saved import QueueSession, session_from_plain, session_to_plain
+from services.rpc.checkpoint import (
+    checkpoint_info,
+    read_checkpoint,
+    restore_session,
+    service_version,
+    write_checkpoint,
+)
+from services.rpc.errors import FieldError, LimitError, StaleError
+from services.rpc.sessions import Session, Sessions, StampLike
+
+SERVICE = "queue"
+FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"
+HEADS_MAX = 65536
+_WATCHED_HEADS = 10
+_WATCH_PERIOD_MS = 1000
+_Context = grpc.aio.ServicerContext[Any, Any]
+_Response = TypeVar("_Response", bound=Message)
+
+
+class _Request(Protocol):
+    """What every unary operation's request has, beside the operation itself."""
+
+    @property
+    def stamp(self) -> session_pb2.Stamp: ...
+    @property
+    def at_ns(self) -> int: ...
+
+
+class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServicer):
+    """All sessions of one process; one event loop runs it, so nothing is locked.
+
+    `wall_clock_ns` stamps the operations of live sessions that come without a time.
+    """
+
+    def __init__(self, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._sessions: Sessions[QueueSession] = Sessions(SERVICE)
+        self._wall_clock_ns = wall_clock_ns
+
+    async def Open(self, request: pb.OpenRequest, context: _Context) -> pb.OpenResponse:
+        """Start a session with an empty queue."""
+        config = config_from_message(request.config)
+        core = QueueSession(config=config, queue=SchedulingQueue(config), live=request.live)
+        session = self._sessions.open(request.session, core)
+        session.at_ns = 0
+        return pb.OpenResponse(
+            session=session.name,
+            epoch=session.epoch,
+            config=config_message(config),
+            version=service_version(),
+            resumable=True,
+        )
+
+    async def CloseSession(
+        self, request: pb.CloseSessionRequest, context: _Context
+    ) -> pb.CloseSessionResponse:
+        """Forget a session."""
+        if not request.session:
+            raise FieldError("session", "is required")
+        self._sessions.close(request.session)
+        return pb.CloseSessionResponse()
+
+    async def Stream(
+        self, request_iterator: AsyncIterator[pb.StreamRequest], context: _Context
+    ) -> AsyncIterator[pb.StreamResponse]:
+        """Carry batches of operations."""
+        async for request in request_iterator:
+            yield self.batch(request)
+
+    async def Add(self, request: pb.AddRequest, context: _Context) -> pb.AddResponse:
+        """Put a new pending pod into the queue."""
+        return self.apply("add", request, pb.AddResponse)
+
+    async def Update(self, request: pb.UpdateRequest, context: _Context) -> pb.UpdateResponse:
+        """Take over a changed pod."""
+        return self.apply("update", request, pb.UpdateResponse)
+
+    async def Delete(self, request: pb.DeleteRequest, context: _Context) -> pb.DeleteResponse:
+        """Take a pod out."""
+        return self.apply("delete", request, pb.DeleteResponse)
+
+    async def Pop(self, request: pb.PopRequest, context: _Context) -> pb.PopResponse:
+        """Take the next pod."""
+        return self.apply("pop", request, pb.PopResponse)
+
+    async def CommitPop(
+        self, request: pb.CommitPopRequest, context: _Context
+    ) -> pb.CommitPopResponse:
+        """Take the next pod if it is the one named."""
+        return self.apply("commit_pop", request, pb.CommitPopResponse)
+
+    async def AddUnschedulable(
+        self, request: pb.AddUnschedulableRequest, context: _Context
+    ) -> pb.AddUnschedulableResponse:
+        """Take a popped pod back."""
+        return self.apply("add_unschedulable", request, pb.AddUnschedulableResponse)
+
+    async def Done(self, request: pb.DoneRequest, context: _Context) -> pb.DoneResponse:
+        """End a pop."""
+        return self.apply("done", request, pb.DoneResponse)
+
+    async def Move(self, request: pb.MoveRequest, context: _Context) -> pb.MoveResponse:
+        """Move unschedulable pods on an event."""
+        return self.apply("move", request, pb.MoveResponse)
+
+    async def AssignedPodAdd(
+        self, request: pb.AssignedPodAddRequest, context: _Context
+    ) -> pb.AssignedPodAddResponse:
+        """Move the pods whose affinity a new assigned pod meets."""
+        return self.apply("assigned_pod_add", request, pb.AssignedPodAddResponse)
+
+    async def AssignedPodUpdate(
+        self, request: pb.AssignedPodUpdateRequest, context: _Context
+    ) -> pb.AssignedPodUpdateResponse:
+        """Move the pods whose affinity a changed assigned pod meets."""
+        return self.apply("assigned_pod_update", request, pb.AssignedPodUpdateResponse)
+
+    async def Nominate(self, request: pb.NominateRequest, context: _Context) -> pb.NominateResponse:
+        """Nominate a pod to a node."""
+        return self.apply("nominate", request, pb.NominateResponse)
+
+    async def DeleteNomination(
+        self, request: pb.DeleteNominationRequest, context: _Context
+    ) -> pb.DeleteNominationResponse:
+        """Forget a pod's nomination."""
+        return self.apply("delete_nomination", request, pb.DeleteNominationResponse)
+
+    async def Activate(self, request: pb.ActivateRequest, context: _Context) -> pb.ActivateResponse:
+        """Refuse: no served mode has it."""
+        return self.apply("activate", request, pb.ActivateResponse)
+
+    async def FlushBackoff(
+        self, request: pb.FlushBackoffRequest, context: _Context
+    ) -> pb.FlushBackoffResponse:
+        """Make active what has backed off long enough."""
+        return self.apply("flush_backoff", request, pb.FlushBackoffResponse)
+
+    async def FlushLeftover(
+        self, request: pb.FlushLeftoverRequest, context: _Context
+    ) -> pb.FlushLeftoverResponse:
+        """Move what has been unschedulable for too long."""
+        return self.apply("flush_leftover", request, pb.FlushLeftoverResponse)
+
+    async def CloseQueue(
+        self, request: pb.CloseQueueRequest, context: _Context
+    ) -> pb.CloseQueueResponse:
+        """Let pops say that the queue is closed once it is drained."""
+        return self.apply("close", request, pb.CloseQueueResponse)
+
+    async def ListNominated(
+        self, request: pb.ListNominatedRequest, context: _Context
+    ) -> pb.ListNominatedResponse:
+        """List a node's nominated pods."""
+        session = self._sessions.get(request.stamp)
+        if not request.node_name:
+            raise FieldError("node_name", "is required")
+        nominated = session.core.queue.nominated_for(request.node_name)
+        return pb.ListNominatedResponse(pods=map(pod_ref_message, nominated))
+
+    async def Dump(self, request: pb.DumpRequest, context: _Context) -> pb.DumpResponse:
+        """Show the whole state."""
+        session = self._sessions.get(request.stamp)
+        core = session.core
+        return pb.DumpResponse(
+            state=state_message(
+                core.queue.snapshot(),
+                limits=core.config.backoff,
+                at_ns=session.at_ns,
+                next_wakeup_ns=core.queue.next_wakeup_ns(session.at_ns) or 0,
+            )
+        )
+
+    async def WatchPending(
+        self, request: pb.WatchPendingRequest, context: _Context
+    ) -> AsyncIterator[pb.WatchPendingResponse]:
+        """Show counts and first pods whenever they have changed, until the session ends."""
+        period_s = (request.period_ms or _WATCH_PERIOD_MS) / 1000
+        count = _checked_heads(request.heads) or _WATCHED_HEADS
+        shown, seen = None, None
+        while True:
+            session = self._sessions.get(request.stamp)
+            if session.sequence != seen:
+                seen = session.sequence
+                views = pending_views(session.core.queue, count)
+                if views != shown:
+                    shown = views
+                    yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
+            await asyncio.sleep(period_s)
+
+    async def Checkpoint(
+        self, request: pb.CheckpointRequest, context: _Context
+    ) -> AsyncIterator[pb.CheckpointResponse]:
+        """Save a session."""
+        session = self._sessions.get(request.stamp)
+        plain = session_to_plain(session.core)
+        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), plain):
+            yield pb.CheckpointResponse(chunk=chunk)
+
+    async def Restore(
+        self, request_iterator: AsyncIterator[pb.RestoreRequest], context: _Context
+    ) -> pb.RestoreResponse:
+        """Put a saved session in the place of the one of its name."""
+        chunks = (request.chunk async for request in request_iterator)
+        info, plain = await read_checkpoint(SERVICE, chunks)
+        try:
+            core = session_from_plain(plain)
+        except (LookupError, TypeError, ValueError, AssertionError) as error:
+            raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
+        session = restore_session(self._sessions, info, core)
+        return pb.RestoreResponse(session=session.name, epoch=session.epoch)
+
+    def batch(self, request: pb.StreamRequest) -> pb.StreamResponse:
+        """Answer one request of a stream; raises what refuses it."""
+        session = self._sessions.get(request.stamp)
+        if (said := _said(session, request.stamp, pb.StreamResponse)) is not None:
+            return said
+        queue, heads = session.core.queue, _checked_heads(request.heads)
+        steps = read_batch(request.operations, self._clock(session))
+        applied = apply_batch(queue, steps, at_ns=session.at_ns)
+        answer = pb.StreamResponse(
+            applied=applied.count,
+            results=applied.results,
+            heads=map(head_message, queue.heads(heads)),
+            next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns) or 0,
+            sequence=request.stamp.sequence,
+        )
+        session.advance(request.stamp, applied.at_ns, answer)
+        return answer
+
+    def apply(self, name: str, request: _Request, response: type[_Response]) -> _Response:
+        """Answer the unary operation `name`, with a `response`; raises what refuses it."""
+        session = self._sessions.get(request.stamp)
+        if (said := _said(session, request.stamp, response)) is not None:
+            return said
+        at_ns = self._clock(session).read(request.at_ns)
+        kind, argument = read_named(name, getattr(request, name))
+        queue = session.core.queue
+        outcome = kind.apply(queue, argument, at_ns)
+        if isinstance(outcome, NotNext):
+            at_ns = session.at_ns
+        answer = response(
+            result=result_message(outcome), next_wakeup_ns=queue.next_wakeup_ns(at_ns) or 0
+        )
+        session.advance(request.stamp, at_ns, answer)
+        return answer
+
+    def _clock(self, session: Session[QueueSession]) -> Clock:
+        arrival_ns = self._wall_clock_ns() if session.core.live else None
+        return Clock(session.at_ns, arrival_ns=arrival_ns)
+
+
+def _said(
+    session: Session[QueueSession], stamp: StampLike, response: type[_Response]
+) -> _Response | None:
+    """Return what a repeated request was answered, None for a new one."""
+    said = session.repeated(stamp)
+    if said is None or isinstance(said, response):
+        return said
+    raise StaleError(f"stamp.sequence {stamp.sequence} was another operation's: repeat that one")
+
+
+def _checked_heads(count: int) -> int:
+    if count > HEADS_MAX:
+        raise LimitError(f"heads: {count} are more than the {HEADS_MAX} that are shown at most")
+    return count

@@ -1,0 +1,122 @@
+"""Checkpoints: a service's state as plain values, to chunks and back.
+
+The state is JSON in one zstd frame, cut into chunks. The first chunk tells whose it is; only the
+same service of the same version reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import orjson
+import zstandard
+
+from reprieve.session.v1alpha1 import session_pb2
+from services.rpc.errors import FieldError, LimitError, PreconditionError
+from services.rpc.sessions import Core, Session, Sessions
+
+CHUNK_BYTES_MAX = 1024 * 1024
+STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
+_LEVEL = 3
+
+
+class ForeignCheckpointError(PreconditionError):
+    """A checkpoint that another service, or another version, wrote."""
+
+    reason = "FOREIGN_CHECKPOINT"
+
+
+def service_version() -> str:
+    """Return the version that the services answer and checkpoints carry."""
+    try:
+        return version("reprieve")
+    except PackageNotFoundError:
+        return "0+source"
+
+
+def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
+    """Return what a checkpoint of `session` begins with; `service` is its short name."""
+    return session_pb2.CheckpointInfo(
+        session=session.name,
+        sequence=session.sequence,
+        at_ns=session.at_ns,
+        version=service_version(),
+        service=service,
+        epoch=session.epoch,
+    )
+
+
+def restore_session(
+    sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
+) -> Session[Core]:
+    """Put `core` in the place of the session that `info` names, or make it; return it.
+
+    Its epoch is later than the checkpoint's and than the replaced session's. Raises LimitError
+    where the session is new and too many are open.
+    """
+    replaced = sessions.close(info.session)
+    session = sessions.open(info.session, core)
+    session.epoch = max(info.epoch, 0 if replaced is None else replaced.epoch) + 1
+    session.sequence, session.at_ns = info.sequence, info.at_ns
+    return session
+
+
+def write_checkpoint(
+    info: session_pb2.CheckpointInfo, plain: object
+) -> Iterator[session_pb2.CheckpointChunk]:
+    """Yield the chunks of a state: dicts, lists, strings, 64-bit integers, booleans, None."""
+    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(orjson.dumps(plain))
+    yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
+    for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
+        yield session_pb2.CheckpointChunk(data=data[start : start + CHUNK_BYTES_MAX])
+
+
+async def read_checkpoint(
+    service: str, chunks: AsyncIterator[session_pb2.CheckpointChunk]
+) -> tuple[session_pb2.CheckpointInfo, Any]:
+    """Return what a checkpoint of `service` belongs to, and its state.
+
+    The state is as it was written, but not checked further. Raises FieldError for what is no
+    checkpoint, ForeignCheckpointError for another's, and LimitError above STATE_BYTES_MAX.
+    """
+    info: session_pb2.CheckpointInfo | None = None
+    reader = zstandard.ZstdDecompressor().decompressobj()
+    state = bytearray()
+    async for chunk in chunks:
+        if info is None:
+            info = _checked(service, chunk)
+        try:
+            state += reader.decompress(chunk.data)
+        except zstandard.ZstdError as error:
+            raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
+        if len(state) > STATE_BYTES_MAX:
+            raise LimitError(f"a checkpoint may hold {STATE_BYTES_MAX} bytes of state")
+    if info is None:
+        raise FieldError("chunk", "is required: the stream ended before the first one")
+    if not reader.eof:
+        raise FieldError("chunk.data", "is cut off: the last chunks are missing")
+    try:
+        return info, orjson.loads(state)
+    except orjson.JSONDecodeError as error:
+        raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
+
+
+def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
+    info = chunk.info
+    if not chunk.HasField("info"):
+        raise FieldError("chunk.info", "is required in the first chunk")
+    if info.service != service:
+        raise ForeignCheckpointError(
+            f"chunk.info.service: the {service} service does not read a checkpoint of "
+            f"{info.service!r}"
+        )
+    if info.version != service_version():
+        raise ForeignCheckpointError(
+            f"chunk.info.version: version {service_version()} does not read a checkpoint of "
+            f"version {info.version!r}"
+        )
+    if not info.session:
+        raise FieldError("chunk.info.session", "is required")
+    return info

@@ -1,0 +1,58 @@
+"""`python -m services.scheduler`: the scheduler alone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import click
+import grpc
+
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
+from services.rpc.options import listen_options
+from services.rpc.server import Listen, serve
+from services.scheduler.queue_client import QueueLink
+from services.scheduler.servicer import SchedulerServicer
+
+FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
+
+
+@click.command()
+@click.option(
+    "--queue",
+    "queue_address",
+    default="127.0.0.1:50051",
+    show_default=True,
+    envvar="REPRIEVE_QUEUE",
+    metavar="HOST:PORT",
+    help="Address of the scheduling queue service.",
+)
+@listen_options(50052)
+def main(queue_address: str, listen: Listen) -> None:
+    r"""Run the scheduler service: where pods go, and whom they displace.
+
+    It needs a scheduling queue service:
+
+    \b
+      reprieve serve queue --listen 127.0.0.1:50051
+      reprieve serve scheduler --queue 127.0.0.1:50051
+    """
+    asyncio.run(_serve(queue_address, listen))
+
+
+async def _serve(queue_address: str, listen: Listen) -> None:
+    link = QueueLink(queue_address)
+
+    def register(server: grpc.aio.Server) -> None:
+        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(
+            SchedulerServicer(link), server
+        )
+
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    await serve("scheduler", FULL_NAME, register, listen)
+    await link.close()
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m services.scheduler")

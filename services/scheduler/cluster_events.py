@@ -1,0 +1,180 @@
+"""A round's events, decoded: what they change, checked before anything is changed.
+
+Objects stay beside their values as messages, because the queue is sent pods as they came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.kube.budget import PodDisruptionBudget
+from services.kube.node import Node
+from services.kube.pod import Condition, Pod, PodPhase
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
+from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
+from services.rpc.kube_spec import PodSpecInterner
+
+
+@dataclass(frozen=True, slots=True)
+class PutPod:
+    """A pod came or changed as a whole."""
+
+    pod: Pod
+    message: pod_pb2.Pod
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What is read of a pod's status."""
+
+    phase: PodPhase
+    conditions: tuple[Condition, ...]
+    nominated_node_name: str
+    start_time_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPod:
+    """A part of a pod changed; absent parts are None or unset in `patch`."""
+
+    patch: scheduler_pb2.PodPatch
+    status: Status | None
+
+    def applied_to(self, pod: Pod) -> Pod:
+        """Return the pod with the changed parts."""
+        patch, status = self.patch, self.status
+        return Pod(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            spec=pod.spec,
+            labels=pod.labels,
+            annotations=pod.annotations,
+            owners=pod.owners,
+            node_name=patch.node_name if patch.HasField("node_name") else pod.node_name,
+            nominated_node_name=(status.nominated_node_name if status else pod.nominated_node_name),
+            phase=status.phase if status else pod.phase,
+            conditions=status.conditions if status else pod.conditions,
+            creation_ns=pod.creation_ns,
+            start_time_ns=status.start_time_ns if status else pod.start_time_ns,
+            deletion_ns=patch.deletion_ns if patch.HasField("deletion_ns") else pod.deletion_ns,
+            resource_version=patch.resource_version or pod.resource_version,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PutNode:
+    """A node came or changed."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class PutBudget:
+    """A disruption budget came or changed."""
+
+    budget: PodDisruptionBudget
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """An object went."""
+
+    ref: object_ref_pb2.ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The queue's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """An object that no plugin reads yet."""
+
+
+Change = PutPod | PatchPod | PutNode | PutBudget | Remove | Tick | Unread
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A change at its time, ns since the Unix epoch."""
+
+    at_ns: int
+    change: Change
+
+
+def decode(event: scheduler_pb2.Event, interner: PodSpecInterner, field: str) -> Change:
+    """Return what an event changes. Raises FieldError, naming the field below `field`."""
+    match event.WhichOneof("event"):
+        case "patch":
+            return _patch(event.patch, f"{field}.patch")
+        case "add":
+            return decode_object(event.add, interner, f"{field}.add")
+        case "update":
+            return decode_object(event.update, interner, f"{field}.update")
+        case "delete":
+            if not event.delete.kind:
+                raise FieldError(f"{field}.delete.kind", 'is required, such as "Pod"')
+            return Remove(event.delete)
+        case "tick":
+            return Tick()
+        case "cycle_due":
+            raise FieldError(f"{field}.cycle_due", "no cycle costs time in this version")
+        case _:
+            raise FieldError(f"{field}.event", "is required: say what happened")
+
+
+def decode_object(message: object_pb2.Object, interner: PodSpecInterner, field: str) -> Change:
+    """Return the change that puts an Object. Raises FieldError."""
+    kind = message.WhichOneof("object")
+    if kind is None:
+        raise FieldError(f"{field}.object", "is required")
+    content = getattr(message, kind)
+    if not content.metadata.name:
+        raise FieldError(f"{field}.{kind}.metadata.name", "is required")
+    match kind:
+        case "pod":
+            if not content.metadata.uid:
+                raise FieldError(f"{field}.pod.metadata.uid", "is required")
+            kept = pod_pb2.Pod()
+            kept.CopyFrom(content)
+            return PutPod(pod_from_message(kept, interner, field=f"{field}.pod"), kept)
+        case "node":
+            return PutNode(node_from_message(content, field=f"{field}.node"))
+        case "pod_disruption_budget":
+            path = f"{field}.pod_disruption_budget"
+            return PutBudget(budget_from_message(content, field=path))
+        case _:
+            return Unread()
+
+
+def _patch(patch: scheduler_pb2.PodPatch, field: str) -> PatchPod:
+    if not patch.pod.uid:
+        raise FieldError(f"{field}.pod.uid", "is required")
+    if not patch.HasField("status"):
+        return PatchPod(patch, None)
+    status = patch.status
+    phase = PodPhase.PENDING
+    if status.phase:
+        phase = kube_fields.choice(PodPhase, status.phase, f"{field}.status.phase")
+    start_ns = kube_fields.time_ns(status.start_time) if status.HasField("start_time") else None
+    conditions = kube_fields.conditions(status.conditions)
+    return PatchPod(patch, Status(phase, conditions, status.nominated_node_name, start_ns))
+
+
+def apply_patch(message: pod_pb2.Pod, patch: scheduler_pb2.PodPatch) -> None:
+    """Change a pod's message as the patch says."""
+    if patch.resource_version:
+        message.metadata.resource_version = patch.resource_version
+    if patch.HasField("node_name"):
+        message.spec.node_name = patch.node_name
+    if patch.HasField("status"):
+        message.status.CopyFrom(patch.status)
+    if patch.HasField("deletion_ns"):
+        seconds, nanos = divmod(patch.deletion_ns, 1_000_000_000)
+        message.metadata.deletion_timestamp.seconds = seconds
+        message.metadata.deletion_timestamp.nanos = nanos

@@ -1,0 +1,224 @@
+"""The scheduler's messages to values and back (cluster events: cluster_events.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from services.kube.pod import Pod
+from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
+from services.scheduler.core.events_operations import (
+    AssignedPodAdd,
+    AssignedPodUpdate,
+    Move,
+    QueueAdd,
+    QueueDelete,
+    QueueUpdate,
+)
+from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.queue_steps import (
+    Activate,
+    AddUnschedulable,
+    CommitPop,
+    DeleteNomination,
+    Done,
+    Flush,
+    Head,
+    Nominate,
+    PopId,
+    QueueStep,
+)
+
+STAGES = {
+    scheduler_pb2.REFUSAL_STAGE_UNSPECIFIED: None,
+    scheduler_pb2.REFUSAL_STAGE_BIND: Stage.BIND,
+    scheduler_pb2.REFUSAL_STAGE_NOMINATE: Stage.NOMINATE,
+    scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM: Stage.DELETE_VICTIM,
+}
+PHASES = {
+    "PreFilter": "RunPreFilterPlugins",
+    "Filter": "RunFilterPlugins",
+    "Score": "RunScorePlugins",
+    "PostFilter": "RunPostFilterPlugins",
+}
+
+Messages = Mapping[str, pod_pb2.Pod]
+
+
+def head_from_message(message: queue_pb2.Head) -> Head:
+    """Return a head's value."""
+    return Head(
+        pop=PopId(message.pop.uid, message.pop.cycle),
+        attempts=message.attempts,
+        first_enqueued_ns=message.first_enqueued_ns,
+        queued_ns=message.queued_ns,
+    )
+
+
+class StepEncoder:
+    """Queue steps to operations; `messages` holds the pods as they came, by UID.
+
+    `old` is the message of a pod before the change that caused the step.
+    """
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
+            QueueAdd: self._add,
+            QueueDelete: self._delete,
+            AssignedPodAdd: self._assigned_add,
+            AssignedPodUpdate: self._assigned_update,
+            Move: _move,
+            CommitPop: _commit_pop,
+            AddUnschedulable: _add_unschedulable,
+            Done: _done,
+            Nominate: self._nominate,
+            DeleteNomination: self._delete_nomination,
+            Activate: self._activate,
+            Flush: _flush,
+        }
+
+    def operation(
+        self, step: QueueStep, at_ns: int, old: pod_pb2.Pod | None = None
+    ) -> queue_pb2.Operation:
+        """Return the operation that tells `step` at `at_ns`."""
+        operation = queue_pb2.Operation(at_ns=at_ns)
+        if isinstance(step, QueueUpdate):
+            if old is not None:
+                operation.update.old.CopyFrom(old)
+            operation.update.pod.CopyFrom(self._messages[step.new.uid])
+        else:
+            self._encode[type(step)](step, operation)
+        return operation
+
+    def ref(self, uid: str) -> session_pb2.PodRef:
+        """Return a pod's name; a pod that has gone has its UID only."""
+        message = self._messages.get(uid)
+        if message is None:
+            return session_pb2.PodRef(uid=uid)
+        meta = message.metadata
+        return session_pb2.PodRef(uid=uid, namespace=meta.namespace, name=meta.name)
+
+    def _add(self, step: QueueAdd, operation: queue_pb2.Operation) -> None:
+        operation.add.pod.CopyFrom(self._messages[step.pod.uid])
+
+    def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
+        operation.delete.pod.CopyFrom(pod_ref(step.pod))
+
+    def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
+        operation.assigned_pod_add.pod.CopyFrom(self._messages[step.pod.uid])
+
+    def _assigned_update(self, step: AssignedPodUpdate, operation: queue_pb2.Operation) -> None:
+        operation.assigned_pod_update.pod.CopyFrom(self._messages[step.new.uid])
+
+    def _nominate(self, step: Nominate, operation: queue_pb2.Operation) -> None:
+        operation.nominate.pod.CopyFrom(self.ref(step.uid))
+        operation.nominate.node_name = step.node_name
+
+    def _delete_nomination(self, step: DeleteNomination, operation: queue_pb2.Operation) -> None:
+        operation.delete_nomination.pod.CopyFrom(self.ref(step.uid))
+
+    def _activate(self, step: Activate, operation: queue_pb2.Operation) -> None:
+        operation.activate.pods.append(self.ref(step.uid))
+
+
+def _move(step: Move, operation: queue_pb2.Operation) -> None:
+    operation.move.event.label = step.label
+    if step.priority_at_most is not None:
+        operation.move.priority_at_most = step.priority_at_most
+    operation.move.all_but_uid = step.all_but_uid
+
+
+def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:
+    _put_pop(step.pop, operation.commit_pop.pop)
+
+
+def _done(step: Done, operation: queue_pb2.Operation) -> None:
+    _put_pop(step.pop, operation.done.pop)
+
+
+def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
+    message = operation.add_unschedulable
+    _put_pop(step.pop, message.pop)
+    message.unschedulable_plugins.extend(step.plugins)
+    message.pending_plugins.extend(step.pending_plugins)
+    message.error = step.is_error
+    message.cycle = step.cycle or 0
+
+
+def _flush(step: Flush, operation: queue_pb2.Operation) -> None:
+    (operation.flush_leftover if step.leftover else operation.flush_backoff).SetInParent()
+
+
+def _put_pop(pop: PopId, message: session_pb2.PopId) -> None:
+    message.uid, message.cycle = pop.uid, pop.cycle
+
+
+def pod_ref(pod: Pod) -> session_pb2.PodRef:
+    """Return a pod's name."""
+    return session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+
+
+def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2.Outcome) -> None:
+    """Write a decision; `wall_ns` is what its whole cycle took."""
+    head, verdict = decision.head, decision.verdict
+    _put_pop(head.pop, out.pop)
+    out.pod.CopyFrom(pod_ref(decision.bound_pod))
+    out.at_ns = at_ns
+    out.attempts = head.attempts
+    out.first_enqueued_ns = head.first_enqueued_ns
+    out.queued_ns = head.queued_ns
+    match verdict:
+        case Binding():
+            _put_binding(verdict, out.bind)
+        case Refused():
+            _put_refused(verdict, out.unschedulable)
+        case Failed():
+            out.failure.message = verdict.message
+    out.phases.add(name="schedulingCycle", wall_ns=wall_ns)
+    for name, taken_ns in decision.phases_ns.items():
+        out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)
+
+
+def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:
+    out.node_name = binding.node_name
+    out.evaluated_nodes = binding.evaluated
+    out.feasible_nodes = binding.feasible
+    out.tied_nodes = binding.tied
+    if binding.total is not None:
+        out.score = binding.total
+
+
+def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+    out.message = refused.message
+    out.unschedulable_plugins.extend(refused.plugins)
+    out.preemption_message = refused.preemption_message
+    if refused.nominated_node_name is not None:
+        out.nominated_node_name = refused.nominated_node_name
+    for reason, nodes in refused.reasons:
+        out.reasons.add(reason=reason, nodes=nodes)
+    if refused.nomination is not None:
+        _put_preemption(refused.nomination, out.preemption)
+
+
+def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> None:
+    out.node_name = nomination.node
+    out.budget_violations = nomination.budget_violations
+    out.decided_by = nomination.decided_by.value
+    out.candidates = nomination.candidates
+    out.victims.extend(victims(nomination.victims, nomination.violating))
+    out.cleared_nominations.extend(pod_ref(pod) for pod in nomination.cleared_nominations)
+    out.reprieved.extend(pod_ref(pod) for pod in nomination.reprieved)
+
+
+def victims(pods: tuple[Pod, ...], violating: tuple[Pod, ...]) -> Iterator[scheduler_pb2.Victim]:
+    """Return victims' messages, those that violate a budget marked."""
+    marked = {pod.uid for pod in violating}
+    for pod in pods:
+        yield scheduler_pb2.Victim(
+            pod=pod_ref(pod), priority=pod.priority, violates_budget=pod.uid in marked
+        )

@@ -1,0 +1,91 @@
+"""What one scheduling cycle decided, with what must be known to take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from services.kube.pod import Pod
+from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.queue_steps import Head, QueueStep
+
+
+class Stage(Enum):
+    """Which part of a decision the world refused to carry out."""
+
+    BIND = "bind"
+    NOMINATE = "nominate"
+    DELETE_VICTIM = "delete-victim"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """The pod goes to a node; `total` is None where it was not scored, `tied` counts the best."""
+
+    node_name: str
+    row: int
+    evaluated: int
+    feasible: int
+    tied: int
+    total: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """No node fits. `message` is kube-scheduler's.
+
+    `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
+    `reasons` are the plugins' words with the number of nodes, most frequent first.
+    """
+
+    message: str
+    plugins: tuple[str, ...] = ()
+    pending_plugins: tuple[str, ...] = ()
+    preemption_message: str = ""
+    nominated_node_name: str | None = None
+    nomination: Nomination | None = None
+    reasons: Sequence[tuple[str, int]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The attempt ended in an error, which `message` tells with the plugin's name."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The pod needs no scheduling any more: it is being deleted, gone or assigned."""
+
+
+Verdict = Binding | Refused | Failed | Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A verdict with the steps that the queue is told for it.
+
+    `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
+    `phases_ns` is what a stopwatch measured, by extension point.
+    """
+
+    head: Head
+    pod: Pod | None
+    verdict: Verdict
+    steps: tuple[QueueStep, ...]
+    nominated_before: str = ""
+    choice_mark: int = 0
+    phases_ns: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bound_pod(self) -> Pod:
+        """Return the pod of a decision that has one."""
+        assert self.pod is not None
+        return self.pod
+
+    @property
+    def nomination(self) -> Nomination | None:
+        """Return how room is made for the pod, if it is."""
+        return self.verdict.nomination if isinstance(self.verdict, Refused) else None

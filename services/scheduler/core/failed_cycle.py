@@ -1,0 +1,65 @@
+"""One failed cycle, as the preemptor looks at it.
+
+Implements services.scheduler.core.preemption.view.FailedCycle over a diagnosis and the snapshot
+that the pod was tried on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from services.kube.budget import PodDisruptionBudget
+from services.kube.pod import Pod
+from services.scheduler.core.diagnosis import Diagnosis
+from services.scheduler.core.dry_run import DryRun
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.status import Code
+
+
+class SnapshotFailedCycle:
+    """The cycle of one pod under one framework, whose snapshot must not change meanwhile."""
+
+    def __init__(self, pod: Pod, framework: Framework, diagnosis: Diagnosis) -> None:
+        self._framework = framework
+        self._snapshot = framework.snapshot
+        self._pod = pod
+        self._diagnosis = diagnosis
+
+    def node_count(self) -> int:
+        """Return how many nodes the snapshot has."""
+        return self._snapshot.node_count
+
+    def has_node(self, node: str) -> bool:
+        """Tell whether the snapshot has the node."""
+        return self._snapshot.row(node) is not None
+
+    def code(self, node: str) -> Code:
+        """Return how the filters refused the pod on `node`."""
+        row = self._snapshot.row(node)
+        if row is None:
+            return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return self._diagnosis.status(row).code
+
+    def potential_nodes(self) -> Sequence[str]:
+        """Return the nodes refused with UNSCHEDULABLE, in the snapshot's order."""
+        rows = set(self._diagnosis.rows_with(Code.UNSCHEDULABLE).tolist())
+        return [self._snapshot.name(row) for row in self._snapshot.listed_rows() if row in rows]
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the node's assigned and assumed pods; none for an unknown node."""
+        row = self._snapshot.row(node)
+        return () if row is None else self._snapshot.pods_on(row)
+
+    def nominated_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods nominated to the node, in the order of their nomination."""
+        return self._snapshot.nominations.on(node)
+
+    def budgets(self) -> Sequence[PodDisruptionBudget]:
+        """Return every disruption budget, with its status as last received."""
+        return tuple(self._snapshot.budgets.values())
+
+    def dry_run(self, node: str) -> DryRun:
+        """Begin a dry run of the pod on `node`."""
+        row = self._snapshot.row(node)
+        assert row is not None, f"{node} is not in the snapshot"
+        return self._framework.dry_run(self._pod, row)

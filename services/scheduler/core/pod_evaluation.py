@@ -1,0 +1,115 @@
+"""Every verdict about one pending pod, preemption's included, and what would be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from services.kube.pod import Pod
+from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
+from services.scheduler.core.evaluate import Verdicts, evaluate
+from services.scheduler.core.failed_cycle import SnapshotFailedCycle
+from services.scheduler.core.plugin import FilterPlugin, ScorePlugin
+from services.scheduler.core.preemption.outcome import PreemptionEvaluation
+from services.scheduler.core.preemption.pick import hashed_tie_break
+from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.status import Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvaluation:
+    """All that is found about a pod; texts are kube-scheduler's.
+
+    `host` is "" where no node fits, and `fast_path` "nominatedNode" or "singleFeasibleNode" where
+    a cycle returns without scoring. `preemption` is None where a node fits or where preemption is
+    disabled.
+    """
+
+    profile: str
+    verdicts: Verdicts
+    filter_order: tuple[str, ...]
+    weights: Mapping[str, int]
+    host: str = ""
+    fast_path: str = ""
+    fit_error: str = ""
+    pre_filter: Status | None = None
+    unschedulable_plugins: tuple[str, ...] = ()
+    preemption: PreemptionEvaluation | None = None
+    preemption_disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    host: str = ""
+    fast_path: str = ""
+    fit_error: str = ""
+    pre_filter: Status | None = None
+    unschedulable_plugins: tuple[str, ...] = ()
+    preemption: PreemptionEvaluation | None = field(default=None)
+
+
+def evaluate_pod(
+    cycle: Cycle,
+    pod: Pod,
+    *,
+    attempt: int,
+    now_ns: int,
+    preemptor: Preemptor | None,
+    seed: int,
+) -> PodEvaluation:
+    """Judge `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
+    framework = cycle.framework
+    match cycle.schedule_pod(pod, attempt):
+        case Suggested() as suggested:
+            found = _Found(host=suggested.node_name, fast_path=_fast_path(pod, suggested))
+        case NoNodes():
+            found = _Found(fit_error=NO_NODES_TEXT)
+        case Unschedulable(diagnosis=diagnosis):
+            view = SnapshotFailedCycle(pod, framework, diagnosis)
+            tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
+            found = _refused(
+                diagnosis,
+                preemptor.evaluate(pod, view, tie_break=tie_break, now_ns=now_ns)
+                if preemptor is not None
+                else None,
+            )
+    return PodEvaluation(
+        profile=framework.profile.scheduler_name,
+        verdicts=evaluate(framework, pod),
+        filter_order=tuple(p.name for p in framework.plugins if isinstance(p, FilterPlugin)),
+        weights=_weights(cycle),
+        host=found.host,
+        fast_path=found.fast_path,
+        fit_error=found.fit_error,
+        pre_filter=found.pre_filter,
+        unschedulable_plugins=found.unschedulable_plugins,
+        preemption=found.preemption,
+        preemption_disabled=preemptor is None,
+    )
+
+
+def _refused(diagnosis: Diagnosis, preemption: PreemptionEvaluation | None) -> _Found:
+    return _Found(
+        fit_error=fit_error_text(diagnosis),
+        pre_filter=diagnosis.pre_filter,
+        unschedulable_plugins=diagnosis.unschedulable_plugins,
+        preemption=preemption,
+    )
+
+
+def _weights(cycle: Cycle) -> Mapping[str, int]:
+    framework = cycle.framework
+    scoring = {plugin.name for plugin in framework.plugins if isinstance(plugin, ScorePlugin)}
+    return {
+        setting.name: setting.weight
+        for setting in framework.profile.plugins
+        if setting.name in scoring
+    }
+
+
+def _fast_path(pod: Pod, suggested: Suggested) -> str:
+    if suggested.total is not None:
+        return ""
+    nominated = pod.nominated_node_name == suggested.node_name and suggested.evaluated == 1
+    return "nominatedNode" if nominated else "singleFeasibleNode"

@@ -1,0 +1,91 @@
+"""What the scheduler tells its queue about a pop, as values (cluster events: events_operations)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from services.scheduler.core.events_operations import QueueOperation
+
+
+@dataclass(frozen=True, slots=True)
+class PopId:
+    """One pop of one pod: its UID and the queue's scheduling cycle."""
+
+    uid: str
+    cycle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """A pod at the front of the queue, not popped yet; times in ns since the Unix epoch."""
+
+    pop: PopId
+    attempts: int
+    first_enqueued_ns: int
+    queued_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPop:
+    """Take exactly this head."""
+
+    pop: PopId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddUnschedulable:
+    """Give a pop back. `cycle` is the queue's cycle at the failure, None for the pop's own."""
+
+    pop: PopId
+    plugins: tuple[str, ...] = ()
+    pending_plugins: tuple[str, ...] = ()
+    is_error: bool = False
+    cycle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """End a pop whose pod was bound or is gone."""
+
+    pop: PopId
+
+
+@dataclass(frozen=True, slots=True)
+class Nominate:
+    """Record a nomination."""
+
+    uid: str
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNomination:
+    """Forget a nomination."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Activate:
+    """Try a pod again at once."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Let the queue do what its clock would do: `leftover` on whole 30 s, backoff every second."""
+
+    leftover: bool
+
+
+QueueStep = (
+    QueueOperation
+    | CommitPop
+    | AddUnschedulable
+    | Done
+    | Nominate
+    | DeleteNomination
+    | Activate
+    | Flush
+)

@@ -1,0 +1,79 @@
+"""What differs between versions, as strategies that are chosen once when a session opens.
+
+`Rules` are the scheduler's own; `QueueRules` are what it must know of the queue's mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from services.scheduler.core import events_handlers
+from services.scheduler.core.events_handlers import EventHandlers
+from services.scheduler.core.host_choice import HostChoice, KeyedChoice, RoundRobinChoice
+from services.scheduler.core.preemption import rules as preemption_rules
+from services.scheduler.core.preemption.rules import PreemptionRules
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A version's preemption and its choice among the best nodes (made from the seed)."""
+
+    name: str
+    preemption: PreemptionRules
+    host_choice: Callable[[int], HostChoice]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """What a queue's mode means for the scheduler.
+
+    renominates_from_status: a pod given back loses the nomination in memory for its status' one.
+    moves_after_failed_binding: a refused binding is followed by a move.
+    has_gates, has_activate: the queue knows PreEnqueue gates and Activate.
+    """
+
+    mode: str
+    handlers: EventHandlers
+    renominates_from_status: bool
+    moves_after_failed_binding: bool
+    has_gates: bool
+    has_activate: bool
+
+
+RULES = {
+    each.name: each
+    for each in (
+        Rules(name="v1.34", preemption=preemption_rules.V1_34, host_choice=KeyedChoice),
+        Rules(
+            name="v1.16",
+            preemption=preemption_rules.V1_16,
+            host_choice=lambda _seed: RoundRobinChoice(),
+        ),
+    )
+}
+
+_V1_20 = QueueRules(
+    mode="v1.20",
+    handlers=events_handlers.V1_20,
+    renominates_from_status=True,
+    moves_after_failed_binding=False,
+    has_gates=False,
+    has_activate=False,
+)
+
+QUEUE_RULES = {
+    each.mode: each
+    for each in (
+        _V1_20,
+        replace(_V1_20, mode="v1.16"),
+        QueueRules(
+            mode="v1.34",
+            handlers=events_handlers.V1_34,
+            renominates_from_status=False,
+            moves_after_failed_binding=True,
+            has_gates=True,
+            has_activate=True,
+        ),
+    )
+}

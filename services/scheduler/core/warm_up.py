@@ -1,0 +1,32 @@
+"""Compiles every kernel, or loads it, before the first pod is waiting for it.
+
+A service runs this before it reports that it serves; an image's build runs it to fill numba's
+cache on disk.
+"""
+
+from __future__ import annotations
+
+from services.kube.node import Node
+from services.kube.pod import Container, Pod, PodSpec
+from services.kube.taints import Taint, TaintEffect
+from services.scheduler.core.cycle import Cycle
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.snapshot import Snapshot
+
+
+def warm_up() -> None:
+    """Schedule a few pods on a cluster of its own, so that each kernel has been called."""
+    snapshot = Snapshot()
+    capacity = {"cpu": 4000, "memory": 1 << 33, "pods": 110}
+    disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)
+    for name, taints in (("a", ()), ("b", ()), ("c", (disliked,))):
+        snapshot.set_node(Node(name=name, allocatable=capacity, taints=taints))
+    cycle = Cycle(Framework(snapshot), KeyedChoice(0))
+    spec = PodSpec(containers=(Container(name="c", requests={"cpu": 100, "memory": 1 << 20}),))
+    for number in range(3):
+        pod = Pod(uid=str(number), namespace="", name="", spec=spec)
+        cycle.schedule_pod(pod, 1)
+        for copy in ("x", "y"):
+            assumed = Pod(uid=f"{number}{copy}", namespace="", name="", spec=spec)
+            snapshot.assume(assumed, "a")

@@ -1,0 +1,187 @@
+"""Every verdict about one pod, and the whole state, as messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from services.kube.pod import Pod
+from services.rpc.errors import FieldError, NotFoundError
+from services.rpc.kube_codec import pod_from_message
+from services.rpc.kube_messages import budget_to_message, node_to_message
+from services.rpc.kube_spec import PodSpecInterner
+from services.scheduler.cluster_events import PutBudget, PutNode, PutPod, decode_object
+from services.scheduler.codec import pod_ref, victims
+from services.scheduler.core.evaluate import Verdicts
+from services.scheduler.core.pod_evaluation import PodEvaluation
+from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
+from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.preemption.victims import NonCandidate
+from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.core.status import Code, Status
+from services.scheduler.session import SchedulerSession
+
+_CODES = {
+    Code.SUCCESS: scheduler_pb2.VERDICT_CODE_SUCCESS,
+    Code.ERROR: scheduler_pb2.VERDICT_CODE_ERROR,
+    Code.UNSCHEDULABLE: scheduler_pb2.VERDICT_CODE_UNSCHEDULABLE,
+    Code.UNSCHEDULABLE_AND_UNRESOLVABLE: (
+        scheduler_pb2.VERDICT_CODE_UNSCHEDULABLE_AND_UNRESOLVABLE
+    ),
+    Code.PENDING: scheduler_pb2.VERDICT_CODE_PENDING,
+}
+
+
+def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> scheduler_pb2.Evaluation:
+    """Judge the request's pod in the request's cluster. Raises FieldError."""
+    interner = PodSpecInterner()
+    if not request.HasField("pod"):
+        raise FieldError("pod", "is required")
+    pod = pod_from_message(request.pod, interner)
+    scheduler = Scheduler(options)
+    for index, message in enumerate(request.objects):
+        match decode_object(message, interner, f"objects[{index}]"):
+            case PutPod(pod=other):
+                scheduler.put_pod(other)
+            case PutNode(node=node):
+                scheduler.put_node(node)
+            case PutBudget(budget=budget):
+                scheduler.put_budget(budget)
+    for index, nominated in enumerate(request.nominated):
+        scheduler.put_pod(pod_from_message(nominated, interner, field=f"nominated[{index}]"))
+    found = scheduler.evaluate(pod, request.attempt or 1, request.at_ns)
+    return _encode(found, request.top_k)
+
+
+def evaluate_pending(
+    scheduler: Scheduler, request: service_pb2.EvaluatePendingRequest, at_ns: int
+) -> scheduler_pb2.Evaluation:
+    """Judge a session's pending pod as things stand. Raises NotFoundError."""
+    pod = scheduler.pods.get(request.pod.uid)
+    if pod is None or pod.node_name:
+        raise NotFoundError(f"the session has no pending pod {request.pod.uid!r}")
+    return _encode(scheduler.evaluate(pod, 1, at_ns), request.top_k)
+
+
+def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerState:
+    """Return all that a session's scheduler holds; its queue's state is left out."""
+    core, state = session.core, scheduler_pb2.SchedulerState(at_ns=at_ns)
+    snapshot = core.snapshot
+    for row in snapshot.listed_rows():
+        state.objects.add().node.CopyFrom(node_to_message(snapshot.node(row)))
+    for message in session.messages.values():
+        state.objects.add().pod.CopyFrom(message)
+    for budget in snapshot.budgets.values():
+        state.objects.add().pod_disruption_budget.CopyFrom(budget_to_message(budget))
+    for pop, node_name in core.assumed():
+        assumed = state.assumed.add(node_name=node_name)
+        assumed.pop.uid, assumed.pop.cycle = pop.uid, pop.cycle
+    for node_name in snapshot.nominations.node_names():
+        nominated = [pod_ref(pod) for pod in snapshot.nominations.on(node_name)]
+        state.nominations.append(queue_pb2.Nomination(node_name=node_name, pods=nominated))
+    state.last_node_index = core.choice_mark()
+    return state
+
+
+def _encode(found: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
+    out = scheduler_pb2.Evaluation(
+        profile=found.profile,
+        skipped_filters=sorted(found.verdicts.skipped_filters),
+        skipped_scores=sorted(found.verdicts.skipped_scores),
+        filter_order=found.filter_order,
+        weights=found.weights,
+        best_nodes=found.verdicts.best,
+        host=found.host,
+        fast_path=found.fast_path,
+        fit_error=found.fit_error,
+        feasible_nodes=len(found.verdicts.feasible),
+        unschedulable_plugins=found.unschedulable_plugins,
+    )
+    out.nodes.extend(_node_verdicts(found.verdicts, top_k))
+    if found.pre_filter is not None:
+        out.pre_filter.CopyFrom(_refusal(found.pre_filter, pre_filter=True))
+    if found.preemption is not None:
+        _put_preemption(found.preemption, out.preemption)
+    elif found.preemption_disabled and found.fit_error:
+        out.preemption.disabled = True
+    return out
+
+
+def _node_verdicts(verdicts: Verdicts, top_k: int) -> Iterable[scheduler_pb2.NodeVerdict]:
+    """Yield the nodes that fit, best first, then the others by name; at most top_k (0: all)."""
+    fitting = sorted(verdicts.feasible, key=lambda name: (-verdicts.totals.get(name, 0), name))
+    names = [*fitting, *sorted(verdicts.refusals)]
+    for name in names[: top_k or None]:
+        node = scheduler_pb2.NodeVerdict(node_name=name)
+        refusal = verdicts.refusals.get(name)
+        if refusal is not None:
+            pre_filter = name in verdicts.pre_filtered
+            node.refusal.CopyFrom(_refusal(refusal, pre_filter=pre_filter))
+        else:
+            node.total = verdicts.totals.get(name, 0)
+            for plugin, scores in verdicts.scores.items():
+                score = scores[name]
+                node.scores.add(
+                    plugin=plugin,
+                    raw=score.raw,
+                    normalized=score.normalized,
+                    weighted=score.weighted,
+                )
+        yield node
+
+
+def _refusal(status: Status, *, pre_filter: bool = False) -> scheduler_pb2.Refusal:
+    return scheduler_pb2.Refusal(
+        plugin=status.plugin,
+        code=_CODES[status.code],
+        reasons=sorted(status.reasons),
+        pre_filter=pre_filter,
+    )
+
+
+def _put_preemption(found: PreemptionEvaluation, out: scheduler_pb2.PreemptionEvaluation) -> None:
+    out.eligible = not found.ineligible
+    out.reason = found.ineligible
+    out.potential_nodes.extend(sorted(found.potential_nodes))
+    judged = [_candidate(each) for each in found.candidates]
+    refused = [_non_candidate(each) for each in found.non_candidates]
+    out.candidates.extend(sorted([*judged, *refused], key=lambda each: each.node_name))
+    if found.picked is not None:
+        out.picked = found.picked.candidate.node
+        out.decided_by = found.picked.decided_by.value
+        if len(found.picked.ties) > 1:
+            out.picked_ties.extend(sorted(found.picked.ties))
+    match found.outcome:
+        case Nomination() as nomination:
+            out.nominated_node_name = nomination.node
+            out.cleared_nominations.extend(map(pod_ref, nomination.cleared_nominations))
+        case CannotHelp() as cannot:
+            out.message = cannot.reason
+            if cannot.clear_nomination:
+                out.nominated_node_name = ""
+
+
+def _candidate(judged: Judged) -> scheduler_pb2.CandidateVerdict:
+    candidate, criteria = judged.candidate, judged.criteria
+    out = scheduler_pb2.CandidateVerdict(
+        node_name=candidate.node,
+        victims=victims(candidate.victims, candidate.violating),
+        reprieved=[pod_ref(pod) for pod in candidate.reprieved],
+        budget_violations=candidate.violations,
+    )
+    if criteria is not None:
+        out.highest_priority = criteria.highest_priority
+        out.sum_priorities = criteria.sum_priorities
+        if not _lacks_start(candidate.victims, criteria.highest_priority):
+            out.earliest_start_ns = criteria.earliest_start_ns
+    return out
+
+
+def _lacks_start(pods: tuple[Pod, ...], priority: int) -> bool:
+    return any(pod.start_time_ns is None for pod in pods if pod.priority == priority)
+
+
+def _non_candidate(refused: NonCandidate) -> scheduler_pb2.CandidateVerdict:
+    return scheduler_pb2.CandidateVerdict(node_name=refused.node, refusal=_refusal(refused.refusal))

@@ -1,0 +1,182 @@
+"""SchedulerService over gRPC: decode, one call of the session, encode."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import grpc
+
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from services.config.legacy_scheduler import preemption_disabled
+from services.rpc.errors import FieldError, PreconditionError, StaleError, UnservedError
+from services.rpc.sessions import Session, Sessions
+from services.scheduler import evaluation
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Options
+from services.scheduler.queue_client import QueueLink
+from services.scheduler.session import BATCH_SIZE, SchedulerSession
+
+DEFAULT_RULES = "v1.34"
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def package_version() -> str:
+    """Return Reprieve's version, "unknown" where it runs from sources that are not installed."""
+    try:
+        return version("reprieve")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def options_of(config: scheduler_pb2.SchedulerConfig, queue_mode: str) -> Options:
+    """Return what a configuration asks for. Raises FieldError."""
+    name = config.rules or DEFAULT_RULES
+    if name not in RULES:
+        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
+    if queue_mode not in QUEUE_RULES:
+        raise FieldError("config.queue.mode", f"no queue of mode {queue_mode!r} is known here")
+    if config.cycle_cost_ns:
+        raise FieldError("config.cycle_cost_ns", "must be 0: no cost of a cycle is modelled yet")
+    text = config.kube_scheduler_configuration
+    disabled = config.disable_preemption or (bool(text) and preemption_disabled(text))
+    return Options(
+        rules=RULES[name],
+        queue=QUEUE_RULES[queue_mode],
+        seed=config.seed,
+        disable_preemption=disabled,
+    )
+
+
+class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
+    """All sessions of one scheduler process; its queue's address is given at its start."""
+
+    def __init__(self, queue: QueueLink) -> None:
+        self._queue = queue
+        self._sessions: Sessions[SchedulerSession] = Sessions("scheduler")
+        self._running: set[str] = set()
+
+    async def Open(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.OpenRequest, context: _Context
+    ) -> service_pb2.OpenResponse:
+        del context
+        options_of(request.config, request.config.queue.mode or "v1.20")
+        queue = await self._queue.open(request.config.queue)
+        options = options_of(request.config, queue.config.mode)
+        core = SchedulerSession(options, queue, request.config.batch_size)
+        session = self._sessions.open(request.session, core)
+        return service_pb2.OpenResponse(
+            session=session.name,
+            epoch=session.epoch,
+            config=_in_force(request.config, queue.config),
+            version=package_version(),
+        )
+
+    async def CloseSession(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.CloseSessionRequest, context: _Context
+    ) -> service_pb2.CloseSessionResponse:
+        del context
+        session = self._sessions.close(request.session)
+        if session is not None:
+            await session.core.queue.close()
+        return service_pb2.CloseSessionResponse()
+
+    async def RunRound(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.RunRoundRequest, context: _Context
+    ) -> service_pb2.RunRoundResponse:
+        del context
+        answer = await self._round(request)
+        return service_pb2.RunRoundResponse(outcomes=answer.outcomes)
+
+    async def Stream(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request_iterator: AsyncIterator[service_pb2.StreamRequest], context: _Context
+    ) -> AsyncIterator[service_pb2.StreamResponse]:
+        del context
+        async for request in request_iterator:
+            yield await self._round(request)
+
+    async def Evaluate(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.EvaluateRequest, context: _Context
+    ) -> service_pb2.EvaluateResponse:
+        del context
+        options = options_of(request.config, "v1.34")
+        return service_pb2.EvaluateResponse(evaluation=evaluation.evaluate(request, options))
+
+    async def EvaluatePending(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.EvaluatePendingRequest, context: _Context
+    ) -> service_pb2.EvaluatePendingResponse:
+        del context
+        session = self._sessions.get(request.stamp)
+        found = evaluation.evaluate_pending(session.core.core, request, session.at_ns)
+        state = await session.core.queue.dump()
+        entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
+        return service_pb2.EvaluatePendingResponse(evaluation=found, entry=entry)
+
+    async def Dump(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.DumpRequest, context: _Context
+    ) -> service_pb2.DumpResponse:
+        del context
+        session = self._sessions.get(request.stamp)
+        state = evaluation.state_of(session.core, session.at_ns)
+        state.queue.CopyFrom(await session.core.queue.dump())
+        return service_pb2.DumpResponse(state=state)
+
+    async def Checkpoint(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request: service_pb2.CheckpointRequest, context: _Context
+    ) -> AsyncIterator[service_pb2.CheckpointResponse]:
+        del context
+        self._sessions.get(request.stamp)
+        raise UnservedError("the scheduler does not save its sessions yet")
+        yield  # makes this a generator, as a stream of answers is
+
+    async def Restore(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+        self, request_iterator: AsyncIterator[service_pb2.RestoreRequest], context: _Context
+    ) -> service_pb2.RestoreResponse:
+        del request_iterator, context
+        raise UnservedError("the scheduler does not restore sessions yet")
+
+    async def _round(
+        self, request: service_pb2.RunRoundRequest | service_pb2.StreamRequest
+    ) -> service_pb2.StreamResponse:
+        session = self._sessions.get(request.stamp)
+        repeated = session.repeated(request.stamp)
+        if isinstance(repeated, service_pb2.StreamResponse):
+            return repeated
+        if not request.HasField("round"):
+            raise FieldError("round", "is required")
+        session.check_time("round.at_ns", request.round.at_ns)
+        outcomes = await self._run(session, request.round)
+        answer = service_pb2.StreamResponse(outcomes=outcomes, sequence=request.stamp.sequence)
+        session.advance(request.stamp, request.round.at_ns, answer)
+        return answer
+
+    async def _run(
+        self, session: Session[SchedulerSession], round_: scheduler_pb2.Round
+    ) -> scheduler_pb2.RoundOutcomes:
+        """Run a round alone in its session."""
+        if session.core.broken:
+            raise PreconditionError(
+                f"session {session.name!r} broke half-way through a round "
+                f"({session.core.broken}): restore it from a checkpoint, or open a new one"
+            )
+        if session.name in self._running:
+            raise StaleError(f"a round of session {session.name!r} is being run: wait for it")
+        self._running.add(session.name)
+        try:
+            return await session.core.run_round(round_)
+        finally:
+            self._running.discard(session.name)
+
+
+def _in_force(
+    config: scheduler_pb2.SchedulerConfig, queue: queue_pb2.QueueConfig
+) -> scheduler_pb2.SchedulerConfig:
+    in_force = scheduler_pb2.SchedulerConfig()
+    in_force.CopyFrom(config)
+    in_force.rules = config.rules or DEFAULT_RULES
+    in_force.batch_size = config.batch_size or BATCH_SIZE
+    in_force.queue.CopyFrom(queue)
+    return in_force

@@ -1,0 +1,227 @@
+"""One scheduler session: rounds in, outcomes out, the queue behind it.
+
+A round's answers and events become queue steps; then heads are decided in batches, and each batch
+is committed in one exchange. The queue says how far it went along; what was decided beyond that is
+taken back and decided anew. A batch's size therefore changes speed and never a decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.rpc.kube_spec import PodSpecInterner
+from services.scheduler import cluster_events
+from services.scheduler.cluster_events import (
+    PatchPod,
+    PutBudget,
+    PutNode,
+    PutPod,
+    Remove,
+    Tick,
+    Timed,
+    Unread,
+)
+from services.scheduler.codec import STAGES, StepEncoder, head_from_message, put_outcome
+from services.scheduler.core.decisions import Decision, Skipped, Stage
+from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
+from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.queue_client import QueueSession
+
+SECOND_NS = 1_000_000_000
+LEFTOVER_NS = 30 * SECOND_NS
+BATCH_SIZE = 256
+YIELD_EVERY = 64
+"""Decisions after which health checks may answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A decision, its first operation's place in the batch, and what it took on the wall."""
+
+    decision: Decision
+    begin: int
+    wall_ns: int
+
+
+class SchedulerSession:
+    """A scheduler core, the messages of its pods, and its queue's session."""
+
+    def __init__(self, options: Options, queue: QueueSession, batch_size: int) -> None:
+        self.core = Scheduler(options, stopwatch=perf_counter_ns)
+        self.queue = queue
+        self.messages: dict[str, pod_pb2.Pod] = {}
+        self.interner = PodSpecInterner()
+        self._uids: dict[tuple[str, str], str] = {}
+        self._encoder = StepEncoder(self.messages)
+        self._batch_size = batch_size or BATCH_SIZE
+        self._batch: list[_Taken] = []
+        self.broken = ""
+
+    async def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        """Take a round. Raises a refusal before anything is changed.
+
+        What fails after that leaves scheduler and queue apart: `broken` says so from then on.
+        """
+        changes = self._decode(round_)
+        outcomes = scheduler_pb2.RoundOutcomes()
+        try:
+            operations = list(self._take_answers(round_))
+            for timed in changes:
+                operations += self._take_change(timed)
+            await self._schedule(round_, operations, outcomes)
+        except Exception as error:
+            self.broken = str(error) or type(error).__name__
+            raise
+        return outcomes
+
+    # Events
+
+    def _decode(self, round_: scheduler_pb2.Round) -> list[Timed]:
+        changes: list[Timed] = []
+        last_ns = -(2**63)
+        for index, event in enumerate(round_.events):
+            field = f"round.events[{index}]"
+            if not last_ns <= event.at_ns <= round_.at_ns:
+                raise TimeGoesBackwardsError(
+                    f"{field}.at_ns: {event.at_ns} ns lies before the event before it or after "
+                    f"the round's {round_.at_ns} ns"
+                )
+            last_ns = event.at_ns
+            changes.append(Timed(event.at_ns, cluster_events.decode(event, self.interner, field)))
+        for index, answer in enumerate(round_.answers):
+            if answer.refused not in STAGES:
+                raise FieldError(f"round.answers[{index}].refused", "is no stage known here")
+        return changes
+
+    def _take_answers(self, round_: scheduler_pb2.Round) -> Iterator[queue_pb2.Operation]:
+        for answer in round_.answers:
+            pop = PopId(answer.pop.uid, answer.pop.cycle)
+            stage = STAGES[answer.refused]
+            index = self._victim_index(pop, answer) if stage is Stage.DELETE_VICTIM else 0
+            for step in self.core.answer(pop, stage, index):
+                yield self._encoder.operation(step, round_.at_ns)
+
+    def _victim_index(self, pop: PopId, answer: scheduler_pb2.Answer) -> int:
+        for decision in self.core.unanswered():
+            nomination = decision.nomination
+            if decision.head.pop == pop and nomination is not None:
+                uids = [pod.uid for pod in nomination.deletions]
+                return uids.index(answer.victim.uid) if answer.victim.uid in uids else 0
+        return 0
+
+    def _take_change(self, timed: Timed) -> list[queue_pb2.Operation]:
+        steps: Sequence[QueueStep] = ()
+        old: pod_pb2.Pod | None = None
+        match timed.change:
+            case PutPod(pod=pod, message=message):
+                old = self.messages.get(pod.uid)
+                self.messages[pod.uid] = message
+                self._uids[pod.namespace, pod.name] = pod.uid
+                steps = self.core.put_pod(pod)
+            case PatchPod():
+                old, steps = self._patch(timed.change)
+            case PutNode(node=node):
+                steps = self.core.put_node(node)
+            case PutBudget(budget=budget):
+                steps = self.core.put_budget(budget)
+            case Remove(ref=ref):
+                steps = self._remove(ref)
+            case Tick():
+                steps = _flushes(timed.at_ns)
+            case Unread():
+                pass
+        return [self._encoder.operation(step, timed.at_ns, old) for step in steps]
+
+    def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
+        """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""
+        uid = change.patch.pod.uid
+        pod, message = self.core.pods.get(uid), self.messages.get(uid)
+        if pod is None or message is None:
+            return None, ()
+        old: pod_pb2.Pod | None = None
+        if not pod.node_name:
+            old = pod_pb2.Pod()
+            old.CopyFrom(message)
+        cluster_events.apply_patch(message, change.patch)
+        return old, self.core.put_pod(change.applied_to(pod))
+
+    def _remove(self, ref: object_ref_pb2.ObjectRef) -> Sequence[QueueStep]:
+        match ref.kind:
+            case "Pod":
+                uid = ref.uid or self._uids.get((ref.namespace, ref.name), "")
+                steps = self.core.remove_pod(uid)
+                self.messages.pop(uid, None)
+                if self._uids.get((ref.namespace, ref.name)) == uid:
+                    del self._uids[ref.namespace, ref.name]
+                return steps
+            case "Node":
+                return self.core.remove_node(ref.name)
+            case "PodDisruptionBudget":
+                return self.core.remove_budget(ref.namespace, ref.name)
+            case _:
+                return ()
+
+    # Scheduling
+
+    async def _schedule(
+        self,
+        round_: scheduler_pb2.Round,
+        operations: list[queue_pb2.Operation],
+        outcomes: scheduler_pb2.RoundOutcomes,
+    ) -> None:
+        left = round_.max_pods or 2**31
+        wanted = 0 if round_.events_only else min(self._batch_size, left)
+        while True:
+            began = perf_counter_ns()
+            reply = await self.queue.exchange(operations, wanted)
+            outcomes.phases.add(
+                name="queueExchange", wall_ns=perf_counter_ns() - began, pods=len(reply.heads)
+            )
+            outcomes.queue_exchanges += 1
+            outcomes.next_wakeup_ns = reply.next_wakeup_ns
+            left -= self._settle(reply.applied, round_, outcomes)
+            if not reply.heads or left <= 0:
+                outcomes.more = bool(reply.heads)
+                return
+            operations = await self._decide(reply.heads, min(wanted, left), round_.at_ns)
+
+    async def _decide(
+        self, heads: Sequence[queue_pb2.Head], count: int, now_ns: int
+    ) -> list[queue_pb2.Operation]:
+        """Decide heads in order and return what the queue is told, with `_batch` beside it."""
+        operations: list[queue_pb2.Operation] = []
+        self._batch = []
+        for message in heads[:count]:
+            began = perf_counter_ns()
+            decision = self.core.decide(head_from_message(message), now_ns)
+            begin = len(operations)
+            operations += [self._encoder.operation(step, now_ns) for step in decision.steps]
+            self._batch.append(_Taken(decision, begin, perf_counter_ns() - began))
+            if len(self._batch) % YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        return operations
+
+    def _settle(
+        self, applied: int, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
+    ) -> int:
+        """Keep the decisions whose pop the queue accepted, take the others back; count the kept."""
+        kept = [taken for taken in self._batch if taken.begin < applied]
+        self.core.undo([taken.decision for taken in self._batch[len(kept) :]])
+        for taken in kept:
+            if not isinstance(taken.decision.verdict, Skipped):
+                put_outcome(taken.decision, round_.at_ns, taken.wall_ns, outcomes.outcomes.add())
+        self._batch = []
+        return len(kept)
+
+
+def _flushes(at_ns: int) -> Sequence[QueueStep]:
+    """Return what is due at a tick; upstream's queue flushes leftovers every 30 s."""
+    backoff, leftover = Flush(leftover=False), Flush(leftover=True)
+    return (backoff, leftover) if at_ns % LEFTOVER_NS == 0 else (backoff,)

@@ -1,0 +1,1 @@
+"""Tests that start real processes and talk to them over gRPC."""

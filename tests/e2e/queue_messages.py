@@ -1,0 +1,211 @@
+"""Recorded queue scripts as the queue service's messages, and its answers in the vectors' shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.session.v1alpha1 import session_pb2
+
+Json = Mapping[str, Any]
+NS_PER_MS = 1_000_000
+_ROWS = {
+    queue_pb2.SUB_QUEUE_ACTIVE: "active",
+    queue_pb2.SUB_QUEUE_BACKOFF: "backoff",
+    queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable",
+}
+
+
+class Client(Protocol):
+    """A session of the service, by whatever RPC."""
+
+    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+        """Do the operation `name` of the contract."""
+        ...
+
+    def dump(self) -> queue_pb2.QueueState:
+        """Return the whole state."""
+        ...
+
+    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+        """Return a node's nominations."""
+        ...
+
+
+class ScriptedQueue:
+    """A script's operations on one session, and what its harness keeps of pods and pops."""
+
+    def __init__(self, client: Client, *, by_name: bool) -> None:
+        self._client = client
+        self._by_name = by_name
+        self._pods: dict[str, pod_pb2.Pod] = {}
+        self._pops: dict[str, list[session_pb2.PopId]] = {}
+
+    def apply(self, op: Json) -> dict[str, Any]:
+        """Do one operation and return its result in the vectors' shape."""
+        match op["op"]:
+            case "tick":
+                return {}
+            case "pending":
+                return self._pending()
+            case "nominated_for":
+                refs = self._client.nominated(op["node"])
+                return {"pods": [f"{ref.namespace}/{ref.name}" for ref in refs]}
+        name, message = self._message(op)
+        result = self._client.apply(name, message, op["at_ms"] * NS_PER_MS)
+        if name == "pop":
+            return self._popped(result)
+        return {"error": result.text} if result.text else {}
+
+    def state(self) -> dict[str, Any]:
+        """Return the queue's state in the vectors' shape."""
+        dumped = self._client.dump()
+        rows: dict[str, Any] = {name: [] for name in _ROWS.values()}
+        for entry in dumped.entries:
+            if entry.sub_queue in _ROWS:
+                rows[_ROWS[entry.sub_queue]].append(_row(entry))
+        rows["nominated"] = {
+            node.node_name: [f"{pod.namespace}/{pod.name}" for pod in node.pods]
+            for node in dumped.nominations
+        }
+        rows["cycle"] = dumped.cycle
+        rows["move_request_cycle"] = dumped.move_request_cycle
+        if self._by_name:
+            rows["pod_backoff"] = {
+                each.key: [
+                    each.attempts,
+                    each.updated_ns // NS_PER_MS,
+                    each.until_ns // NS_PER_MS,
+                ]
+                for each in dumped.pod_backoffs
+            }
+        return rows
+
+    def _message(self, op: Json) -> tuple[str, Message]:
+        match op["op"]:
+            case "add":
+                return "add", queue_pb2.Add(pod=self._remember(op["pod"]))
+            case "update":
+                known = self._pods.get(_key(op["pod"]))
+                old = None if op.get("old_nil") else known
+                return "update", queue_pb2.Update(old=old, pod=self._remember(op["pod"]))
+            case "assigned_add":
+                return "assigned_pod_add", queue_pb2.AssignedPodAdd(pod=pod_message(op["pod"]))
+            case "assigned_update":
+                changed = queue_pb2.AssignedPodUpdate(pod=pod_message(op["pod"]))
+                return "assigned_pod_update", changed
+            case "delete":
+                return "delete", queue_pb2.Delete(pod=self._ref(op["key"]))
+            case "nominate":
+                pod, node = self._ref(op["key"]), op["node"]
+                return "nominate", queue_pb2.Nominate(pod=pod, node_name=node)
+            case "nominate_delete":
+                return "delete_nomination", queue_pb2.DeleteNomination(pod=self._ref(op["key"]))
+            case "move_all":
+                event = queue_pb2.ClusterEvent(label=op["event"])
+                return "move", queue_pb2.Move(event=event)
+        return self._cycle_message(op)
+
+    def _cycle_message(self, op: Json) -> tuple[str, Message]:
+        match op["op"]:
+            case "pop":
+                return "pop", queue_pb2.Pop()
+            case "add_unschedulable":
+                failed = queue_pb2.AddUnschedulable(
+                    pop=self._take_pop(op["key"], op["cycle"]),
+                    cycle=op["cycle"],
+                    unschedulable_plugins=op.get("plugins") or ["AnyPlugin"],
+                )
+                return "add_unschedulable", failed
+            case "done":
+                return "done", queue_pb2.Done(pop=self._take_pop(op["key"], None))
+            case "flush_backoff":
+                return "flush_backoff", queue_pb2.FlushBackoff()
+            case "flush_unschedulable":
+                return "flush_leftover", queue_pb2.FlushLeftover()
+        assert op["op"] == "close"
+        return "close", queue_pb2.CloseQueue()
+
+    def _remember(self, plain: Json) -> pod_pb2.Pod:
+        pod = self._pods[_key(plain)] = pod_message(plain)
+        return pod
+
+    def _ref(self, key: str) -> session_pb2.PodRef:
+        meta = self._pods[key].metadata
+        return session_pb2.PodRef(uid=meta.uid, namespace=meta.namespace, name=meta.name)
+
+    def _take_pop(self, key: str, cycle: int | None) -> session_pb2.PopId:
+        """Return the key's pop of that cycle, else its oldest in flight."""
+        pops = self._pops[key]
+        chosen = next((pop for pop in pops if pop.cycle == cycle), pops[0])
+        pops.remove(chosen)
+        return chosen
+
+    def _popped(self, result: queue_pb2.OperationResult) -> dict[str, Any]:
+        if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
+            return {"would_block": True}
+        if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
+            return {"error": result.text}
+        head = result.popped
+        key = f"{head.pod.namespace}/{head.pod.name}"
+        self._pops.setdefault(key, []).append(head.pop)
+        return {
+            "pod": key,
+            "attempts": head.attempts,
+            "cycle": head.pop.cycle,
+            "initial_ms": head.first_enqueued_ns // NS_PER_MS,
+            "ts_ms": head.queued_ns // NS_PER_MS,
+        }
+
+    def _pending(self) -> dict[str, Any]:
+        waiting = [each for each in self._client.dump().entries if each.sub_queue in _ROWS]
+        parked = [each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE for each in waiting]
+        return {"pods": sorted(map(_entry_key, waiting)), "num_unschedulable": sum(parked)}
+
+
+def pod_message(plain: Json) -> pod_pb2.Pod:
+    """Return a script's pod as a Kubernetes object."""
+    pod = pod_pb2.Pod()
+    meta, spec = pod.metadata, pod.spec
+    meta.name, meta.namespace = plain["name"], plain.get("ns", "default")
+    meta.uid = plain.get("uid", f"uid-{_key(plain)}")
+    meta.resource_version = str(plain.get("rv", ""))
+    meta.generation = plain.get("generation", 0)
+    meta.labels.update(plain.get("labels") or {})
+    meta.annotations.update(plain.get("annotations") or {})
+    meta.finalizers.extend(plain.get("finalizers") or ())
+    meta.creation_timestamp.FromMilliseconds(plain.get("created_ms", 0))
+    spec.priority = plain.get("priority", 0)
+    spec.node_name = plain.get("node", "")
+    spec.node_selector.update(plain.get("node_selector") or {})
+    for name, affinity in (
+        ("affinity", spec.affinity.pod_affinity),
+        ("anti_affinity", spec.affinity.pod_anti_affinity),
+    ):
+        for plain_term in plain.get(name) or ():
+            term = affinity.required_during_scheduling_ignored_during_execution.add()
+            term.label_selector.match_labels.update(plain_term["match_labels"])
+            term.namespaces.extend(plain_term.get("namespaces") or ())
+    pod.status.nominated_node_name = plain.get("nominated", "")
+    if "cond_reason" in plain:
+        pod.status.conditions.add(type="PodScheduled", reason=plain["cond_reason"])
+    return pod
+
+
+def _row(entry: queue_pb2.Entry) -> list[Any]:
+    row = [_entry_key(entry), entry.attempts, entry.queued_ns // NS_PER_MS]
+    if entry.sub_queue == queue_pb2.SUB_QUEUE_BACKOFF:
+        row.append(entry.backoff_until_ns // NS_PER_MS)
+    return row
+
+
+def _entry_key(entry: queue_pb2.Entry) -> str:
+    return f"{entry.pod.namespace}/{entry.pod.name}"
+
+
+def _key(plain: Json) -> str:
+    return f"{plain.get('ns', 'default')}/{plain['name']}"

@@ -1,0 +1,154 @@
+"""The compiled kernels say what their plain twins say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from services.scheduler.core import kernels, twins
+
+NODES, RESOURCES = 6, 4
+ROWS = np.arange(NODES, dtype=np.int64)
+amounts = st.one_of(st.integers(0, 6), st.integers(0, 2**48), st.sampled_from([0, 100, 4000]))
+requests = st.lists(
+    st.tuples(st.integers(0, RESOURCES - 1), amounts),
+    max_size=RESOURCES,
+    unique_by=lambda pair: pair[0],
+)
+
+
+def column(*shape: int) -> st.SearchStrategy[NDArray[np.int64]]:
+    """Draw an int64 array of amounts."""
+    size = int(np.prod(shape))
+    flat = st.lists(amounts, min_size=size, max_size=size)
+    return flat.map(lambda drawn: np.array(drawn, dtype=np.int64).reshape(shape))
+
+
+def split(pairs: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return columns and amounts."""
+    table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    wanted=requests,
+    allocatable=column(NODES, RESOURCES),
+    requested=column(NODES, RESOURCES),
+    count=column(NODES),
+    most=column(NODES),
+)
+def test_fit_codes_are_those_of_the_twin(
+    wanted: list[tuple[int, int]],
+    allocatable: NDArray[np.int64],
+    requested: NDArray[np.int64],
+    count: NDArray[np.int64],
+    most: NDArray[np.int64],
+) -> None:
+    """Shortages, and which of them nothing can cure, agree bit by bit."""
+    wanted = [pair for pair in wanted if pair[1] > 0]
+    codes = np.zeros(NODES, dtype=np.int64)
+    kernels.fit(ROWS, *split(wanted), allocatable, requested, count, most, codes)
+    assert codes.tolist() == [
+        twins.fit(
+            wanted,
+            allocatable[row].tolist(),
+            requested[row].tolist(),
+            int(count[row]),
+            int(most[row]),
+        )
+        for row in range(NODES)
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    wanted=requests,
+    weights=st.lists(st.integers(1, 9), min_size=RESOURCES, max_size=RESOURCES),
+    allocatable=column(NODES, RESOURCES),
+    requested=column(NODES, RESOURCES),
+    non_zero=column(NODES, 2),
+)
+def test_resource_scores_are_those_of_the_twins(
+    wanted: list[tuple[int, int]],
+    weights: list[int],
+    allocatable: NDArray[np.int64],
+    requested: NDArray[np.int64],
+    non_zero: NDArray[np.int64],
+) -> None:
+    """LeastAllocated and BalancedAllocation agree to the last digit."""
+    columns, asked = split(wanted)
+    shares = np.array(weights[: len(wanted)], dtype=np.int64)
+    least, balanced = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)
+    kernels.least_allocated(ROWS, columns, asked, shares, allocatable, requested, non_zero, least)
+    kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, balanced)
+    for row in range(NODES):
+        held = [int((non_zero if c < 2 else requested)[row, c]) + n for c, n in wanted]
+        capacity = [int(allocatable[row, c]) for c, _ in wanted]
+        assert least[row] == twins.least_allocated(
+            list(zip(capacity, held, weights[: len(wanted)], strict=True))
+        )
+        real = [int(requested[row, c]) + n for c, n in wanted]
+        assert balanced[row] == twins.balanced_allocation(list(zip(capacity, real, strict=True)))
+
+
+small = st.lists(st.integers(0, 4), min_size=NODES, max_size=NODES)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    refused=st.lists(st.sampled_from([-2, -1, 0, 0, 0, 5]), min_size=NODES, max_size=NODES),
+    plain=small,
+    raw=st.lists(st.tuples(small, st.integers(1, 3), st.booleans()), max_size=3),
+    hashes=st.lists(st.integers(0, 2**64 - 1), min_size=NODES, max_size=NODES, unique=True),
+    attempt=st.integers(0, 2**64 - 1),
+)
+def test_the_chosen_row_is_that_of_the_twin(
+    refused: list[int],
+    plain: list[int],
+    raw: list[tuple[list[int], int, bool]],
+    hashes: list[int],
+    attempt: int,
+) -> None:
+    """Normalising, totals, ties and the keyed hash agree."""
+    rows = [row for row in range(NODES) if refused[row] == 0]
+    full_marks = sum(100 * weight for _, weight, reverse in raw if reverse)
+    refuser = np.array(refused, dtype=np.int8)
+    totals = kernels.normalize(
+        ROWS,
+        refuser,
+        np.array([scores for scores, _, _ in raw], dtype=np.int64).reshape(-1, NODES),
+        np.array([weight for _, weight, _ in raw], dtype=np.int64),
+        np.array([reverse for _, _, reverse in raw], dtype=np.int64),
+        np.array(plain, dtype=np.int64) + full_marks,
+    )
+    first, feasible, total, ties = kernels.best(NODES, refuser, totals)
+    assert feasible == len(rows)
+    if not rows:
+        assert first == -1
+        return
+    expected: dict[int, int] = {row: plain[row] for row in rows}
+    for scores, weight, reverse in raw:
+        scaled = twins.normalized([scores[row] for row in rows], reverse=reverse)
+        for row, score in zip(rows, scaled, strict=True):
+            expected[row] += weight * score
+    assert {row: int(totals[row]) for row in rows} == expected
+    assert (total, ties) == (max(expected.values()), list(expected.values()).count(total))
+    chosen = kernels.break_tie(
+        first, NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
+    )
+    assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.integers(0, NODES - 1)))
+def test_rows_named_twice_are_merged_once(rows: list[int]) -> None:
+    """Each row stays once, at its first place, and the scratch is clean again."""
+    seen = np.zeros(NODES, dtype=np.int8)
+    found: Any = kernels.distinct(np.array(rows, dtype=np.int64), seen)
+    assert found.tolist() == list(dict.fromkeys(rows))
+    assert not seen.any()

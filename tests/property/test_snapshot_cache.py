@@ -1,0 +1,138 @@
+"""Cached verdicts are exact: whatever happened before, they are those of a cluster built anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.cycle import Cycle, Suggested
+from services.scheduler.core.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.snapshot import Snapshot
+from tests.builders import make_node, make_pod
+
+NODES = [f"n{i}" for i in range(20)]
+SHAPES = [
+    make_pod("plain").req(cpu="500m", memory="1Gi").obj(),
+    make_pod("empty").container().obj(),
+    make_pod("gpu").req({"cpu": "1", "example.com/gpu": "1"}).obj(),
+    make_pod("port").host_port(80).obj(),
+    make_pod("tolerant").req(cpu="2").toleration("dedicated", operator="Exists").obj(),
+    make_pod("picky").image("big").node_selector(disk="ssd").obj(),
+    make_pod("wishful").req(memory="3Gi").preferred(5).node_affinity_in("disk", "ssd", "hdd").obj(),
+    make_pod("named").node("n3").obj(),
+]
+names = st.sampled_from(NODES)
+shapes = st.sampled_from(SHAPES)
+numbers = st.integers(0, 12)
+
+
+class Changes(RuleBasedStateMachine):
+    """Changes a snapshot at random and compares it with a fresh one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.snapshot = Snapshot()
+        self.framework = Framework(self.snapshot)
+        self.turn = 0
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.nominated: dict[str, tuple[Pod, str]] = {}
+        self.set_node("n0", 4, "ssd", 0)
+
+    @rule(name=names, cpu=st.integers(1, 8), disk=st.sampled_from(["ssd", "hdd"]), kind=numbers)
+    def set_node(self, name: str, cpu: int, disk: str, kind: int) -> None:
+        """Add a node or change it."""
+        builder = make_node(name).capacity(
+            {"cpu": cpu, "memory": "8Gi", "example.com/gpu": kind % 2, "pods": 4}
+        )
+        builder.label("disk", disk).zone(f"z{kind % 3}")
+        if kind % 4 == 1:
+            builder.taint("dedicated", "x", "NoSchedule" if kind > 4 else "PreferNoSchedule")
+        if kind % 5 == 2:
+            builder.unschedulable()
+        if kind % 3 == 0:
+            builder.image(700_000_000, "big:latest")
+        self.nodes[name] = builder.obj()
+        self.snapshot.set_node(self.nodes[name])
+
+    @rule(name=names)
+    def remove_node(self, name: str) -> None:
+        """Remove a node, if it is there."""
+        self.nodes.pop(name, None)
+        self.snapshot.remove_node(name)
+
+    @rule(number=numbers, shape=shapes, node=names)
+    def set_pod(self, number: int, shape: Pod, node: str) -> None:
+        """Add an assigned pod, or move or change it."""
+        pod = replace(shape, uid=f"u{number}", name=f"p{number}", node_name=node)
+        self.pods[pod.uid] = pod
+        self.snapshot.set_pod(pod)
+
+    @rule(number=numbers)
+    def remove_pod(self, number: int) -> None:
+        """Remove a pod, if it is there."""
+        self.pods.pop(f"u{number}", None)
+        self.snapshot.remove_pod(f"u{number}")
+
+    @rule(shape=shapes, node=names)
+    def assume_and_forget(self, shape: Pod, node: str) -> None:
+        """Assume a pod and give it back."""
+        self.snapshot.assume(replace(shape, uid="assumed"), node)
+        self.snapshot.forget("assumed")
+
+    @rule(number=numbers, shape=shapes, node=names)
+    def nominate(self, number: int, shape: Pod, node: str) -> None:
+        """Nominate a pending pod."""
+        pod = replace(shape, uid=f"pending{number}", node_name="")
+        self.nominated.pop(pod.uid, None)
+        self.nominated[pod.uid] = (pod, node)
+        self.snapshot.nominations.put(pod, node)
+
+    @rule(number=numbers)
+    def drop_nomination(self, number: int) -> None:
+        """Forget a nomination, if it is there."""
+        self.nominated.pop(f"pending{number}", None)
+        self.snapshot.nominations.drop(f"pending{number}")
+
+    @invariant()
+    def verdicts_are_those_of_a_cluster_built_anew(self) -> None:
+        """Compare every verdict about two shapes; the others fall behind until their turn."""
+        fresh = Snapshot()
+        for node in self.nodes.values():
+            fresh.set_node(node)
+        for pod in self.pods.values():
+            fresh.set_pod(pod)
+        for pod, node_name in self.nominated.values():
+            fresh.nominations.put(pod, node_name)
+        framework = Framework(fresh)
+        self.turn += 1
+        for turn in (self.turn, self.turn * 3 + 1):
+            shape = SHAPES[turn % len(SHAPES)]
+            verdicts = evaluate(self.framework, shape)
+            assert verdicts == evaluate(framework, shape)
+            self._choice_is_one_of_the_best(shape, verdicts)
+
+    def _choice_is_one_of_the_best(self, shape: Pod, verdicts: Verdicts) -> None:
+        result = Cycle(self.framework, KeyedChoice(1)).schedule_pod(shape, 1)
+        if isinstance(result, Suggested):
+            assert result.node_name in verdicts.best
+            assert (result.feasible, result.tied) == (len(verdicts.feasible), len(verdicts.best))
+            assert result.total in {None, verdicts.totals[result.node_name]}
+        else:
+            assert not verdicts.feasible
+
+
+Changes.TestCase.settings = settings(
+    max_examples=25,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+TestCachedVerdicts = Changes.TestCase

@@ -1,0 +1,1 @@
+"""Unit tests of the readers of Kubernetes' own configuration files."""

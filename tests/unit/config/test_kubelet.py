@@ -1,0 +1,160 @@
+"""KubeletConfiguration as eviction reads it: defaults, refusals, warnings."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
+from services.eviction.core.config import EvictionConfig, Mode, default_hard
+
+HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+S = 1_000_000_000
+
+
+def _eviction(body: str, *, split_containerfs: bool = False) -> EvictionConfig:
+    return read_kubelet_configuration(HEAD + body, split_containerfs=split_containerfs).eviction
+
+
+def _refused(text: str) -> tuple[str, str]:
+    with pytest.raises(KubeletConfigError) as caught:
+        read_kubelet_configuration(text)
+    return caught.value.field, str(caught.value)
+
+
+def test_an_empty_configuration_has_the_kubelets_defaults() -> None:
+    """Five hard thresholds, 5 min of transition, allocatable memory enforced for pods."""
+    eviction = _eviction("")
+    assert eviction == EvictionConfig(
+        hard={
+            "memory.available": "100Mi",
+            "nodefs.available": "10%",
+            "nodefs.inodesFree": "5%",
+            "imagefs.available": "15%",
+            "imagefs.inodesFree": "5%",
+        },
+        enforce_node_allocatable=("pods",),
+        pressure_transition_ns=300 * S,
+    )
+
+
+def test_the_older_kubelet_has_no_default_on_image_inodes() -> None:
+    """It came later than v1.27."""
+    read = read_kubelet_configuration(HEAD, mode=Mode.V1_27)
+    assert "imagefs.inodesFree" not in read.eviction.hard
+    assert len(read.eviction.hard) == 4
+
+
+def test_every_served_field_is_read() -> None:
+    """As YAML and as JSON, which is YAML."""
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "evictionHard": {"memory.available": "500Mi"},
+        "evictionSoft": {"memory.available": "1Gi"},
+        "evictionSoftGracePeriod": {"memory.available": "1m30s"},
+        "evictionMinimumReclaim": {"memory.available": "5%"},
+        "evictionPressureTransitionPeriod": "30s",
+        "evictionMaxPodGracePeriod": 60,
+        "enforceNodeAllocatable": ["none"],
+        "localStorageCapacityIsolation": False,
+        "featureGates": {"AllowOverwriteTerminationGracePeriodSeconds": True},
+    }
+    read = read_kubelet_configuration(orjson.dumps(document).decode())
+    assert read.warnings == ()
+    assert read.eviction == EvictionConfig(
+        hard={"memory.available": "500Mi"},
+        soft={"memory.available": "1Gi"},
+        soft_grace={"memory.available": "1m30s"},
+        min_reclaim={"memory.available": "5%"},
+        enforce_node_allocatable=("none",),
+        pressure_transition_ns=30 * S,
+        max_pod_grace_s=60,
+        local_storage_isolation=False,
+        allow_overwrite_tgps=True,
+    )
+
+
+def test_hard_thresholds_replace_the_defaults_unless_they_are_merged() -> None:
+    """An empty mapping replaces them, too; null is absent."""
+    given = 'evictionHard: {memory.available: "1Gi"}\n'
+    assert _eviction(given).hard == {"memory.available": "1Gi"}
+    merged = _eviction(given + "mergeDefaultEvictionSettings: true\n").hard
+    assert merged == {**default_hard(Mode.V1_32), "memory.available": "1Gi"}
+    assert _eviction("evictionHard: {}\n").hard == {}
+    assert _eviction("evictionHard:\n").hard == default_hard(Mode.V1_32)
+
+
+def test_a_transition_period_of_zero_is_the_default() -> None:
+    """A kubelet cannot tell it from an absent one."""
+    assert _eviction("evictionPressureTransitionPeriod: 0s\n").pressure_transition_ns == 300 * S
+
+
+def test_a_split_container_file_system_needs_its_gate() -> None:
+    """The gate is on unless the file switches it off."""
+    assert _eviction("", split_containerfs=True).split_containerfs
+    off = "featureGates: {KubeletSeparateDiskGC: false}\n"
+    assert not _eviction(off, split_containerfs=True).split_containerfs
+
+
+def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
+    """In the file's order, gates last."""
+    body = "kernelMemcgNotification: true\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
+    assert read_kubelet_configuration(HEAD + body).warnings == (
+        "kernelMemcgNotification is known but not served.",
+        "maxPods is known but not served.",
+        "featureGates[NodeSwap] is known to no rule of eviction and has no effect.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ("evictionhard: {}", "evictionhard"),
+        ("evictionHard: [1]", "evictionHard"),
+        ("evictionHard: {memory.available: 5}", "evictionHard[memory.available]"),
+        ("evictionSoft: {1: x}", "evictionSoft"),
+        ("evictionPressureTransitionPeriod: 30", "evictionPressureTransitionPeriod"),
+        ("evictionPressureTransitionPeriod: 30x", "evictionPressureTransitionPeriod"),
+        ("evictionPressureTransitionPeriod: -1s", "evictionPressureTransitionPeriod"),
+        ("evictionMaxPodGracePeriod: true", "evictionMaxPodGracePeriod"),
+        ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod"),
+        ("evictionMaxPodGracePeriod: 2147483648", "evictionMaxPodGracePeriod"),
+        ("mergeDefaultEvictionSettings: 1\nevictionHard: {}", "mergeDefaultEvictionSettings"),
+        ("localStorageCapacityIsolation: x", "localStorageCapacityIsolation"),
+        ("enforceNodeAllocatable: pods", "enforceNodeAllocatable"),
+        ("enforceNodeAllocatable: [pods, cpus]", "enforceNodeAllocatable[1]"),
+        ("enforceNodeAllocatable: [[pods]]", "enforceNodeAllocatable[0]"),
+        ("enforceNodeAllocatable: [pods, pods]", "enforceNodeAllocatable[1]"),
+        ("enforceNodeAllocatable: [none, pods]", "enforceNodeAllocatable"),
+        ("featureGates: [x]", "featureGates"),
+        ("featureGates: {NodeSwap: 1}", "featureGates[NodeSwap]"),
+        ("maxPods: 1\nmaxPods: 2", ""),
+    ],
+)
+def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) -> None:
+    """Unknown fields and wrong types, as strict decoding and validation do."""
+    assert _refused(HEAD + body)[0] == field
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("", ""),
+        ("- 1", ""),
+        ("{", ""),
+        ("? [a]\n: 1", ""),
+        (HEAD + "---\n" + HEAD, ""),
+        ("a: 2026-13-45", ""),
+        ("kind: KubeletConfiguration", "apiVersion"),
+        ("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: Pod", "kind"),
+    ],
+)
+def test_what_is_no_kubelet_configuration_is_refused(text: str, field: str) -> None:
+    """Whatever YAML makes of it."""
+    assert _refused(text)[0] == field
+
+
+def test_a_key_that_comes_twice_is_named_with_its_line() -> None:
+    """YAML itself would take the last."""
+    assert _refused(HEAD + "maxPods: 1\nmaxPods: 2")[1] == 'line 4: "maxPods" comes twice'

@@ -1,0 +1,95 @@
+"""Checkpoints: chunks of a bounded size, and refusals of what is none."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from reprieve.session.v1alpha1 import session_pb2
+from services.rpc.checkpoint import (
+    CHUNK_BYTES_MAX,
+    ForeignCheckpointError,
+    checkpoint_info,
+    read_checkpoint,
+    restore_session,
+    write_checkpoint,
+)
+from services.rpc.errors import FieldError
+from services.rpc.sessions import Sessions
+
+Chunks = Sequence[session_pb2.CheckpointChunk]
+
+
+def _chunks(plain: object) -> Chunks:
+    session = Sessions[object]("queue").open("s", plain)
+    session.sequence, session.at_ns = 7, 5
+    return list(write_checkpoint(checkpoint_info("queue", session), plain))
+
+
+def _read(chunks: Chunks, service: str = "queue") -> tuple[session_pb2.CheckpointInfo, object]:
+    async def stream() -> AsyncIterator[session_pb2.CheckpointChunk]:
+        for each in chunks:
+            yield each
+
+    return asyncio.run(read_checkpoint(service, stream()))
+
+
+def test_a_state_comes_back_as_it_was_written() -> None:
+    """With what it belongs to, 64-bit integers whole."""
+    plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
+    info, state = _read(_chunks(plain))
+    assert state == plain
+    assert (info.session, info.sequence, info.at_ns, info.epoch) == ("s", 7, 5, 1)
+
+
+def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:
+    """Only the first names the whole."""
+    plain = random.Random(1).randbytes(2 * CHUNK_BYTES_MAX).hex()  # noqa: S311 - bytes that do not compress
+    chunks = _chunks(plain)
+    assert len(chunks) > 2
+    assert max(len(each.data) for each in chunks) == CHUNK_BYTES_MAX
+    assert [each.HasField("info") for each in chunks] == [True] + [False] * (len(chunks) - 1)
+    assert _read(chunks)[1] == plain
+
+
+def test_what_is_no_checkpoint_is_refused() -> None:
+    """Nothing at all, no info, other bytes, a piece of one."""
+    whole = _chunks({"a": 1})[0]
+    info, data = whole.info, whole.data
+    chunk = session_pb2.CheckpointChunk
+    for chunks in (
+        [],
+        [chunk(data=data)],
+        [chunk(info=info, data=b"no zstd")],
+        [chunk(info=info, data=data[:-5])],
+        [chunk(info=info)],
+    ):
+        with pytest.raises(FieldError):
+            _read(chunks)
+
+
+def test_data_after_the_end_is_refused() -> None:
+    """A chunk too many is a mistake of the caller's."""
+    whole = _chunks({"a": 1})[0]
+    with pytest.raises(FieldError):
+        _read([whole, session_pb2.CheckpointChunk(data=whole.data)])
+
+
+def test_another_services_checkpoint_is_foreign() -> None:
+    """Its state would mean something else."""
+    with pytest.raises(ForeignCheckpointError):
+        _read(_chunks({}), service="scheduler")
+
+
+def test_a_restored_session_has_a_later_epoch_than_both() -> None:
+    """The checkpoint's and the one in its place."""
+    sessions = Sessions[str]("queue")
+    info = session_pb2.CheckpointInfo(session="s", sequence=7, at_ns=5, epoch=3)
+    made = restore_session(sessions, info, "core")
+    assert (made.epoch, made.sequence, made.at_ns, made.core) == (4, 7, 5, "core")
+    made.epoch = 9
+    assert restore_session(sessions, info, "other").epoch == 10
+    assert len(sessions) == 1

@@ -1,0 +1,212 @@
+"""The extension points, with plugins made for the test."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from services.kube.pod import Pod
+from services.scheduler.core.cycle import Cycle, Suggested, Unschedulable
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    BindPlugin,
+    FilterPlugin,
+    PermitPlugin,
+    PostBindPlugin,
+    PreBindPlugin,
+    PreFiltered,
+    ReservePlugin,
+    Scope,
+)
+from services.scheduler.core.prefilter import pre_filter_outcome
+from services.scheduler.core.profile import PluginSetting, Profile
+from services.scheduler.core.registry import SERVED
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import SUCCESS, Code, Status
+from tests.builders import make_node, make_pod
+
+
+class OnePodANode(FilterPlugin[None], ReservePlugin):
+    """Keeps a column of its own and looks at one node at a time."""
+
+    name = "OnePodANode"
+    scope = Scope.PODS
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Every pod is alike."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Nothing to prepare."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - unused
+        """Refuse a reserved node."""
+        row = view.snapshot.row(view.node.name)
+        return int(view.snapshot.columns.owned("taken")[row])
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - unused
+        """Say so."""
+        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=("taken",))
+
+    def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
+        """Take the node."""
+        if pod.name == "unwanted":
+            return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=("unwanted",))
+        snapshot.columns.owned("taken")[row] = 1
+        snapshot.touch(row)
+        return None
+
+    def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - unused
+        """Give it back."""
+        snapshot.columns.owned("taken")[row] = 0
+        snapshot.touch(row)
+
+
+class Late(PermitPlugin, PreBindPlugin, BindPlugin, PostBindPlugin):
+    """Answers as the pod's name says, and remembers what was bound."""
+
+    name = "Late"
+    bound: list[str]
+
+    def __init__(self) -> None:
+        self.bound = []
+
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:  # noqa: ARG002 - unused
+        """Wait for pods named wait."""
+        return Status(code=Code.WAIT, plugin=self.name) if pod.name == "wait" else None
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - unused
+        """Fail for pods named broken."""
+        return Status(code=Code.ERROR, plugin=self.name) if pod.name == "broken" else None
+
+    def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - unused
+        """Skip all others."""
+        return SUCCESS if pod.name == "mine" else Status(code=Code.SKIP)
+
+    def post_bind(self, pod: Pod, node_name: str) -> None:
+        """Remember."""
+        self.bound.append(f"{pod.name}@{node_name}")
+
+
+def framework(*names: str) -> Framework:
+    """Return a framework over two nodes with the named plugins."""
+    snapshot = Snapshot()
+    for name in "ab":
+        snapshot.set_node(make_node(name).capacity(cpu="4", memory="8Gi").obj())
+    profile = Profile(plugins=tuple(PluginSetting(name=name) for name in names))
+    return Framework(snapshot, profile, {**SERVED, "OnePodANode": OnePodANode, "Late": Late})
+
+
+def test_a_plugin_that_knows_single_nodes_only_is_lifted_to_rows_and_owns_a_column() -> None:
+    """Reserve changes the column, and the cached verdicts follow."""
+    made = framework("OnePodANode", "NodeResourcesFit")
+    cycle = Cycle(made, KeyedChoice(0))
+    taken = set()
+    for _ in range(2):
+        result = cycle.schedule_pod(make_pod().obj(), 1)
+        assert isinstance(result, Suggested)
+        assert made.reserve(make_pod().obj(), result.row) is None
+        taken.add(result.node_name)
+    assert taken == {"a", "b"}
+    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Unschedulable)
+    made.unreserve(make_pod().obj(), 0)
+    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Suggested)
+
+
+def test_a_refused_reservation_is_undone() -> None:
+    """Every plugin of the point is unreserved."""
+    made = framework("OnePodANode")
+    made.reserve(make_pod().obj(), 0)
+    status = made.reserve(make_pod("unwanted").obj(), 0)
+    assert status is not None
+    assert status.reasons == ("unwanted",)
+    assert made.snapshot.columns.owned("taken")[0] == 0
+
+
+def test_permit_pre_bind_bind_and_post_bind_ask_the_plugins() -> None:
+    """WAIT, errors and skips have their effect; the default binder binds what is left."""
+    made = framework("Late", "DefaultBinder")
+    waiting = made.permit(make_pod("wait").obj(), 0)
+    assert waiting is not None
+    assert waiting.code is Code.WAIT
+    assert made.permit(make_pod().obj(), 0) is None
+    broken = made.pre_bind(make_pod("broken").obj(), "a")
+    assert broken is not None
+    assert broken.code is Code.ERROR
+    assert made.bind(make_pod("mine").obj(), "a") is SUCCESS
+    assert made.bind(make_pod("other").obj(), "a") is SUCCESS
+    assert framework("Late").bind(make_pod("other").obj(), "a").code is Code.SKIP
+    made.post_bind(make_pod("mine").obj(), "a")
+    late = made.plugins[0]
+    assert isinstance(late, Late)
+    assert late.bound == ["mine@a"]
+
+
+def test_a_plugin_that_is_not_served_is_passed_over() -> None:
+    """Its room stays in the profile."""
+    names = [plugin.name for plugin in framework("InterPodAffinity", "NodeName").plugins]
+    assert names == ["NodeName"]
+
+
+def test_only_resources_can_be_cured_for_most_pods() -> None:
+    """A pod with host ports has a second filter that pods change."""
+    made = framework("NodePorts", "NodeResourcesFit")
+    assert made.fit_only(make_pod().req(cpu="1").obj())
+    assert not made.fit_only(make_pod().host_port(80).obj())
+
+
+def test_plugins_that_name_no_node_in_common_refuse_the_pod() -> None:
+    """With both their names."""
+    answers = [
+        (name, PreFiltered(data=None, node_names=frozenset({node})))
+        for name, node in [("B", "x"), ("A", "y")]
+    ]
+    refusal = pre_filter_outcome(answers).refusal
+    assert refusal is not None
+    assert refusal.reasons == ("node(s) didn't satisfy plugin(s) [A B] simultaneously",)
+
+
+def test_an_unresolvable_refusal_ends_pre_filter_and_a_curable_one_does_not() -> None:
+    """The last curable one is kept."""
+    curable = Status(code=Code.UNSCHEDULABLE, plugin="A", reasons=("a",))
+    final = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin="B", reasons=("b",))
+    first, second = PreFiltered(data=None, refusal=curable), PreFiltered(data=None, refusal=final)
+    assert pre_filter_outcome([("A", first), ("B", second)]).refusal == final
+    assert pre_filter_outcome([("A", first)]).refusal == curable
+
+
+def test_a_dry_run_changes_its_own_view_only() -> None:
+    """Pods go and come; the snapshot stays."""
+    made = framework("NodePorts", "NodeResourcesFit")
+    snapshot = made.snapshot
+    holders = [make_pod(name).req(cpu="2").node("a").obj() for name in "xyz"]
+    for holder in holders:
+        snapshot.set_pod(holder)
+    row = snapshot.row("a")
+    assert row is not None
+    run = made.dry_run(make_pod("new").req(cpu="2").obj(), row)
+    refused = run.refusal()
+    assert refused is not None
+    assert refused.reasons == ("Insufficient cpu",)
+    run.remove(holders[0])
+    assert [pod.name for pod in run.pods()] == ["z", "y"]
+    assert run.refusal() is not None
+    run.remove(holders[1])
+    assert run.refusal() is None
+    run.add(holders[1])
+    assert run.refusal() is not None
+    assert [pod.name for pod in snapshot.pods_on(row)] == ["x", "y", "z"]
+
+
+def test_old_shapes_make_room_for_new_ones() -> None:
+    """The cache of shapes is bounded."""
+    made = framework("NodeResourcesFit")
+    first = make_pod("first").req(cpu="1").obj()
+    shape = made.shape(first)
+    assert made.shape(first) is shape
+    made.shapes_max = 2
+    made.shape(make_pod().obj())
+    made.shape(make_pod().obj())
+    assert made.shape(first) is not shape
