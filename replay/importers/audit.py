@@ -88,6 +88,7 @@ class _Log:
         self._issues = issues
         self._last: dict[_Key, Raw] = {}
         self._last_ns = 0
+        self._actor = ""
 
     def read(self, where: str, entry: Raw) -> Iterator[Change]:
         """Yield the changes that an entry of the log tells."""
@@ -99,6 +100,7 @@ class _Log:
             return
         at_ns = time_ns(entry.get("stageTimestamp"))
         self._last_ns = max(self._last_ns, at_ns or 0)
+        self._actor = str(part(entry, "user").get("username") or "")
         answer, subresource = part(entry, "responseObject"), named.get("subresource")
         if subresource in {"binding", "eviction"} and verb == "create":
             yield from self._on_pod(where, named, entry)
@@ -156,7 +158,14 @@ class _Log:
             self._last.pop(key(raw), None)
         else:
             self._last[key(raw)] = raw
-        return Change(at_ns=self._last_ns, type=type_, raw=raw, initial=False, where=where)
+        return Change(
+            at_ns=self._last_ns,
+            type=type_,
+            raw=raw,
+            initial=False,
+            where=where,
+            actor=self._actor,
+        )
 
 
 def _bound(pod: Raw, node_name: object) -> Raw:

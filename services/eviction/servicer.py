@@ -213,7 +213,10 @@ def _said(
 
 
 def _clock(session: Session[Fleet]) -> Clock | None:
-    return time.time_ns if session.core.live else None
+    """Return the wall clock of a live session, held where the machine's is set back."""
+    if not session.core.live:
+        return None
+    return lambda: max(session.at_ns, time.time_ns())
 
 
 def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:

@@ -57,9 +57,18 @@ class ScriptedQueue:
                 return {"pods": [f"{ref.namespace}/{ref.name}" for ref in refs]}
         name, message = self._message(op)
         result = self._client.apply(name, message, op["at_ms"] * NS_PER_MS)
-        if name == "pop":
-            return self._popped(result)
-        return {"error": result.text} if result.text else {}
+        if result.HasField("popped"):
+            key = f"{result.popped.pod.namespace}/{result.popped.pod.name}"
+            self._pops.setdefault(key, []).append(result.popped.pop)
+        return seen_result(result)
+
+    def promised(self, recorded: Json) -> queue_pb2.OperationResult:
+        """Return a pop's recorded result as the service's, as far as its outcome needs it."""
+        if "pod" not in recorded:
+            return queue_pb2.OperationResult()
+        pod = self._ref(recorded["pod"])
+        pop = session_pb2.PopId(uid=pod.uid, cycle=recorded["cycle"])
+        return queue_pb2.OperationResult(popped=queue_pb2.Head(pop=pop, pod=pod))
 
     def state(self) -> dict[str, Any]:
         """Return the queue's state in the vectors' shape."""
@@ -145,22 +154,6 @@ class ScriptedQueue:
         pops.remove(chosen)
         return chosen
 
-    def _popped(self, result: queue_pb2.OperationResult) -> dict[str, Any]:
-        if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
-            return {"would_block": True}
-        if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
-            return {"error": result.text}
-        head = result.popped
-        key = f"{head.pod.namespace}/{head.pod.name}"
-        self._pops.setdefault(key, []).append(head.pop)
-        return {
-            "pod": key,
-            "attempts": head.attempts,
-            "cycle": head.pop.cycle,
-            "initial_ms": head.first_enqueued_ns // NS_PER_MS,
-            "ts_ms": head.queued_ns // NS_PER_MS,
-        }
-
     def _pending(self) -> dict[str, Any]:
         waiting = [each for each in self._client.dump().entries if each.sub_queue in _ROWS]
         parked = [each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE for each in waiting]
@@ -194,6 +187,24 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
     if "cond_reason" in plain:
         pod.status.conditions.add(type="PodScheduled", reason=plain["cond_reason"])
     return pod
+
+
+def seen_result(result: queue_pb2.OperationResult) -> dict[str, Any]:
+    """Return what the vectors record of a result."""
+    if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
+        return {"would_block": True}
+    if result.text:
+        return {"error": result.text}
+    if not result.HasField("popped"):
+        return {}
+    head = result.popped
+    return {
+        "pod": f"{head.pod.namespace}/{head.pod.name}",
+        "attempts": head.attempts,
+        "cycle": head.pop.cycle,
+        "initial_ms": head.first_enqueued_ns // NS_PER_MS,
+        "ts_ms": head.queued_ns // NS_PER_MS,
+    }
 
 
 def _row(entry: queue_pb2.Entry) -> list[Any]:

@@ -1,16 +1,9 @@
-"""The eviction service as a real process, driven over gRPC."""
+"""The eviction service as a real process: what it answers, refuses, keeps and outlives."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from functools import partial
-from itertools import zip_longest
-from pathlib import Path
-from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -23,13 +16,11 @@ from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub
 from reprieve.session.v1alpha1 import session_pb2
-from tests.e2e.eviction_messages import ScriptedNode, config_message, pod_message
-from tests.eviction_scripts import Json, script_differences, scripts, step_difference
+from tests.e2e.eviction_client import DEADLINE_S, Client, running_eviction
+from tests.e2e.eviction_messages import pod_message
 
 pytestmark = pytest.mark.e2e
-ROOT = Path(__file__).resolve().parents[2]
 FULL_NAME = "reprieve.eviction.v1alpha1.EvictionService"
-DEADLINE_S = 20
 S = 1_000_000_000
 GI = 1 << 30
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -37,113 +28,11 @@ HARD = ev.EvictionConfig(hard={"memory.available": "1Gi"}, local_storage_isolati
 DISK = ev.EvictionConfig(hard={"nodefs.available": "10Gi"}, local_storage_isolation=False)
 
 
-def start() -> tuple[subprocess.Popen[bytes], str]:
-    """Start the service on a free port and return it with its address."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "services.eviction", "--listen", "127.0.0.1:0", "--child"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'gen'}"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    line = process.stdout.readline().decode()
-    assert line.startswith("reprieve eviction listening on "), line
-    return process, line.split()[-1]
-
-
 @pytest.fixture(scope="module")
 def channel() -> Iterator[grpc.Channel]:
     """Yield a channel to a service that lives as long as this module's tests."""
-    process, address = start()
-    with process, grpc.insecure_channel(address) as opened:
+    with running_eviction() as (_, opened):
         yield opened
-        process.terminate()
-
-
-class Client:
-    """One session, its stamps counted."""
-
-    def __init__(self, channel: grpc.Channel, config: ev.EvictionConfig | None = None) -> None:
-        self.stub = EvictionServiceStub(channel)
-        self.opened = self.stub.Open(pb.OpenRequest(config=config), timeout=DEADLINE_S)
-        self.session, self.epoch, self.sequence = self.opened.session, self.opened.epoch, 0
-        self._requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
-        self._stream: Iterator[pb.StreamResponse] | None = None
-
-    def read(self) -> session_pb2.Stamp:
-        """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch)
-
-    def stamp(self) -> session_pb2.Stamp:
-        """Return the next operation's stamp."""
-        self.sequence += 1
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch, sequence=self.sequence)
-
-    def synchronize(self, step: pb.Step) -> pb.StepAnswer:
-        """Take a step."""
-        request = pb.SynchronizeRequest(stamp=self.stamp(), step=step)
-        return self.stub.Synchronize(request, timeout=DEADLINE_S).answer
-
-    def resume(self, resume: pb.ResumeStep) -> pb.StepAnswer:
-        """Go on with a step."""
-        request = pb.ResumeRequest(stamp=self.stamp(), resume=resume)
-        return self.stub.Resume(request, timeout=DEADLINE_S).answer
-
-    def configure(self, node_name: str, config: ev.EvictionConfig) -> pb.ConfigureResponse:
-        """Give a node its thresholds."""
-        request = pb.ConfigureRequest(stamp=self.stamp(), node_name=node_name, config=config)
-        return self.stub.Configure(request, timeout=DEADLINE_S)
-
-    def admit(self, node_name: str, plain: Json) -> Json:
-        """Ask for a scripted pod and return what the vectors record of the answer."""
-        pod = pod_message(plain)
-        request = pb.AdmitRequest(stamp=self.read(), node_name=node_name, pod=pod)
-        said = self.stub.Admit(request, timeout=DEADLINE_S)
-        return {
-            "pod": pod.metadata.uid,
-            "admit": said.admit,
-            "reason": said.reason,
-            "message": said.message,
-        }
-
-    def dump(self) -> list[ev.NodeState]:
-        """Return the whole state."""
-        return list(self.stub.Dump(pb.DumpRequest(stamp=self.read()), timeout=DEADLINE_S).nodes)
-
-    def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
-        """Return the session's chunks."""
-        request = pb.CheckpointRequest(stamp=self.read())
-        return [each.chunk for each in self.stub.Checkpoint(request, timeout=DEADLINE_S)]
-
-    def restore(self, chunks: list[session_pb2.CheckpointChunk]) -> None:
-        """Put the session back to where the chunks were taken."""
-        requests = iter([pb.RestoreRequest(chunk=each) for each in chunks])
-        self.epoch = self.stub.Restore(requests, timeout=DEADLINE_S).epoch
-        self.sequence = chunks[0].info.sequence
-
-    def batch(self, operations: list[pb.NodeOperation]) -> list[pb.StepAnswer]:
-        """Do the operations as the next batch of a stream that stays open."""
-        if self._stream is None:
-            self._requests = SimpleQueue()
-            self._stream = self.stub.Stream(iter(self._requests.get, None), timeout=DEADLINE_S)
-        self._requests.put(pb.StreamRequest(stamp=self.stamp(), operations=operations))
-        try:
-            response = next(self._stream)
-        except grpc.RpcError:
-            self._stream = None
-            raise
-        assert response.sequence == self.sequence
-        assert [each.name for each in response.phases] == ["decode", "synchronize", "encode"]
-        return list(response.answers)
-
-    def take(self, node: ScriptedNode, plain: Json) -> Json:
-        """Play one step of a script by unary calls."""
-        answer = self.synchronize(node.step(plain))
-        if answer.HasField("need_reclaim"):
-            answer = self.resume(node.resume(plain, answer.need_reclaim))
-        admitted = [self.admit(node.name, each) for each in plain.get("admit") or []]
-        return {**node.seen(answer.result, plain), "admit": admitted}
 
 
 def memory_step(node_name: str, at_s: int, available_gi: float, *names: str) -> pb.Step:
@@ -182,80 +71,6 @@ def refusal(call: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode,
         if detail.Unpack(failure):
             named = failure.violations[0].type
     return call.value.code(), info.reason, named
-
-
-@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
-def test_every_script_decides_as_upstream_does_call_by_call(
-    channel: grpc.Channel, mode: str
-) -> None:
-    """One session a script, of every fourth: Open, then Synchronize, Resume and Admit."""
-    differences: list[str] = []
-    refused = 0
-    for script in list(scripts(mode))[::4]:
-        config = config_message(script["config"], mode)
-        if "config_error" in script:
-            with pytest.raises(grpc.RpcError) as caught:
-                Client(channel, config)
-            assert str(caught.value.details()).endswith(script["config_error"])
-            refused += 1
-            continue
-        client, node = Client(channel, config), ScriptedNode("node")
-        assert sorted(each.text for each in client.opened.thresholds) == sorted(
-            script["thresholds"]
-        )
-        differences += script_differences(script, partial(client.take, node), ranked_max=10)
-        client.stub.CloseSession(pb.CloseSessionRequest(session=client.session))
-    assert not differences, f"{len(differences)}:\n" + "\n".join(differences[:3])
-    assert refused > 0
-
-
-@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
-def test_all_scripts_at_once_decide_as_upstream_does_batch_by_batch(
-    channel: grpc.Channel, mode: str
-) -> None:
-    """Each script is a node of one session, and each batch holds the next step of all of them.
-
-    Half-way the session is saved, thrown away and restored.
-    """
-    client = Client(channel)
-    played = {script["id"]: script for script in scripts(mode) if "config_error" not in script}
-    nodes = {name: ScriptedNode(name) for name in played}
-    for name, script in played.items():
-        client.configure(name, config_message(script["config"], mode))
-    rounds = list(zip_longest(*(script["script"] for script in played.values())))
-    differences: dict[str, str] = {}
-    for number, steps in enumerate(rounds):
-        due = {name: plain for name, plain in zip(played, steps, strict=True) if plain is not None}
-        for name, result in _round(client, nodes, due).items():
-            recorded = played[name]["expected"][number]
-            difference = step_difference(
-                nodes[name].seen(result, due[name]), recorded, ranked_max=10
-            )
-            if difference:
-                differences.setdefault(name, f"{name} step {number}: {difference}")
-        if number == 3:
-            chunks, before = client.checkpoint(), client.dump()
-            client.stub.CloseSession(pb.CloseSessionRequest(session=client.session))
-            client.restore(chunks)
-            assert client.dump() == before
-    assert not differences, f"{len(differences)}:\n" + "\n".join(list(differences.values())[:3])
-
-
-def _round(
-    client: Client, nodes: dict[str, ScriptedNode], due: dict[str, Json]
-) -> dict[str, ev.StepResult]:
-    """Step all that are due in one batch, and collect for those that ask for it in a second."""
-    steps = [pb.NodeOperation(step=nodes[name].step(plain)) for name, plain in due.items()]
-    answers = client.batch(steps)
-    resumes = [
-        pb.NodeOperation(
-            resume=nodes[each.node_name].resume(due[each.node_name], each.need_reclaim)
-        )
-        for each in answers
-        if each.HasField("need_reclaim")
-    ]
-    answers += client.batch(resumes)
-    return {each.node_name: each.result for each in answers if each.HasField("result")}
 
 
 def test_a_repeated_sequence_returns_the_same_answer_and_does_nothing(
@@ -446,8 +261,7 @@ def test_the_service_answers_health_checks_and_reflection(channel: grpc.Channel)
 
 def test_sigterm_ends_the_service_with_exit_code_0() -> None:
     """Within its grace period, with a session open."""
-    process, address = start()
-    with process, grpc.insecure_channel(address) as channel:
+    with running_eviction() as (process, channel):
         Client(channel, HARD)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=10) == 0
@@ -455,8 +269,7 @@ def test_sigterm_ends_the_service_with_exit_code_0() -> None:
 
 def test_the_end_of_standard_input_ends_a_child() -> None:
     """So no service outlives a killed replay."""
-    process, _ = start()
-    with process:
+    with running_eviction() as (process, _):
         assert process.stdin is not None
         process.stdin.close()
         assert process.wait(timeout=10) == 0

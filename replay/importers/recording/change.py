@@ -30,13 +30,17 @@ class ChangeType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change. `initial` objects were there when the recording began; `at_ns` is since 1970."""
+    """One change. `initial` objects were there when the recording began; `at_ns` is since 1970.
+
+    `actor` is who asked for it, "" where the recording does not tell.
+    """
 
     at_ns: int
     type: ChangeType
     raw: Raw
     initial: bool
     where: str
+    actor: str = ""
 
 
 def time_ns(text: object) -> int | None:

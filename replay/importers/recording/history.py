@@ -28,6 +28,7 @@ class Step:
     deleted: bool
     initial: bool
     where: str
+    actor: str = ""
 
 
 class History:
@@ -68,6 +69,7 @@ class History:
             deleted=deleted,
             initial=initial,
             where=change.where,
+            actor=change.actor,
         )
 
     def _is_known(self, old: Raw, new: Raw) -> bool:

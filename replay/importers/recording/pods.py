@@ -178,7 +178,10 @@ class PodReading:
             return ""
         if reason in _CAUSES:
             return _CAUSES[reason]
-        if facts.owner_uid in self._facts.controllers:
+        is_owned = facts.owner_uid in self._facts.controllers
+        if step.actor:
+            return ("" if is_owned else "owner") if _is_component(step.actor) else "user"
+        if is_owned:
             owner = self._live(facts.owner_uid)
             if owner is None or deletion_asked(owner):
                 return ""
@@ -219,6 +222,11 @@ def _words(scheduled: Raw) -> tuple[str, str]:
 def _disruption(raw: Raw) -> str:
     target = condition(raw, "DisruptionTarget")
     return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
+def _is_component(actor: str) -> bool:
+    """Tell whether a user of the API is a part of the cluster itself."""
+    return actor.startswith(("system:kube-", "system:serviceaccount:kube-system:", "system:node:"))
 
 
 def _deletion_changed(old: Raw, new: Raw) -> bool:

@@ -69,6 +69,7 @@ CycleResult = Suggested | Unschedulable | NoNodes
 class Cycle:
     """Schedules pods of one profile, without changing the snapshot.
 
+    `nominated_first` tries a pod's nominated node alone before all others, which v1.16 did not.
     `stopwatch` returns ns of any clock; without one nothing is measured.
     """
 
@@ -77,11 +78,13 @@ class Cycle:
         framework: Framework,
         choice: HostChoice,
         *,
+        nominated_first: bool = True,
         stopwatch: Callable[[], int] | None = None,
     ) -> None:
         self.framework = framework
         self._choice = choice
         self._snapshot = framework.snapshot
+        self._nominated_first = nominated_first
         self._stopwatch = stopwatch
 
     def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
@@ -90,12 +93,11 @@ class Cycle:
             return NoNodes()
         laps = Laps(self._stopwatch)
         shape = self.framework.shape(pod)
-        refusal = shape.pre_filter.refusal
-        if refusal is not None:
+        if shape.pre_filter.refusal is not None:
             rows = np.flatnonzero(self._snapshot.columns.alive)
             laps.take("PreFilter")
             return Unschedulable(
-                diagnosis=refused_by_pre_filter(refusal, rows), phases_ns=laps.phases_ns
+                diagnosis=refused_by_pre_filter(shape.pre_filter, rows), phases_ns=laps.phases_ns
             )
         tried = self._nominated_node(pod, shape)
         if isinstance(tried, Suggested):
@@ -103,7 +105,9 @@ class Cycle:
         return self._all_nodes(pod, attempt, shape, tried, laps)
 
     def _nominated_node(self, pod: Pod, shape: Shape) -> Suggested | dict[int, Status]:
-        row = self._snapshot.row(pod.nominated_node_name) if pod.nominated_node_name else None
+        if not self._nominated_first or not pod.nominated_node_name:
+            return {}
+        row = self._snapshot.row(pod.nominated_node_name)
         if row is None:
             return {}
         refusal = NodeDryRun(pod, row, shape, self._snapshot).refusal()
@@ -128,12 +132,17 @@ class Cycle:
         return Suggested(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
-            evaluated=self._snapshot.node_count,
+            evaluated=self._evaluated(shape),
             feasible=chosen.feasible,
             tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
             phases_ns=laps.phases_ns,
         )
+
+    def _evaluated(self, shape: Shape) -> int:
+        if shape.pre_filter.node_names is None:
+            return self._snapshot.node_count
+        return int(np.count_nonzero(shape.refuser >= 0))
 
 
 def nominated_refusals(

@@ -54,13 +54,15 @@ class Diagnosis:
         return next(group.status for group in self.groups if row in group.rows)
 
 
-def refused_by_pre_filter(refusal: Status, rows: Int64s) -> Diagnosis:
+def refused_by_pre_filter(outcome: PreFilterOutcome, rows: Int64s) -> Diagnosis:
     """Return the diagnosis of a pod that PreFilter refused; `rows` are all nodes."""
+    assert outcome.refusal is not None
+    groups = (Refusals(outcome.refusal, rows),)
     return Diagnosis(
         node_count=len(rows),
-        groups=(Refusals(refusal, rows),),
-        unschedulable_plugins=(refusal.plugin,) if refusal.plugin else (),
-        pre_filter=refusal,
+        groups=groups,
+        unschedulable_plugins=_plugins(groups, outcome),
+        pre_filter=outcome.refusal,
     )
 
 

@@ -27,7 +27,7 @@ from services.scheduler.core.shape import Shape, WeightedScore
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
-_CELLS_MAX = 4 * 1024 * 1024
+_CELLS_MAX = 2 * 1024 * 1024
 _SHAPES_LEAST = 64
 
 

@@ -42,6 +42,7 @@ class NodeView:
     def add(self, pod: Pod) -> None:
         """Count a pod on the node."""
         load = self.snapshot.load(pod.spec)
+        self._widen(len(load.amounts))
         for index, amount in load.taken:
             self.requested[index] += amount
         self.pod_count += 1
@@ -54,3 +55,9 @@ class NodeView:
             self.requested[index] -= amount
         self.pod_count -= 1
         release(self.ports, load.ports)
+
+    def _widen(self, resources: int) -> None:
+        """Follow the snapshot where the pod brought a resource that was not known before."""
+        missing = [0] * (resources - len(self.requested))
+        self.requested += missing
+        self.allocatable += missing

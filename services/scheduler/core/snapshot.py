@@ -243,6 +243,7 @@ class Snapshot:
         self._pods.extend([] for _ in range(added))
         self._ports.extend({} for _ in range(added))
         self._free.extend(range(self.columns.capacity - 1, before - 1, -1))
+        self._note_node(before)
 
 
 def _same_to_plugins(old: Node, new: Node) -> bool:

@@ -293,12 +293,12 @@ def test_a_restored_run_forgets_thresholds_that_are_configured_no_more() -> None
     assert other.state.conditions == (ConditionType.MEMORY_PRESSURE,)
 
 
-def test_a_dump_names_the_thresholds_that_are_watched() -> None:
-    """Containerfs appears once the file systems are known."""
+def test_containerfs_is_watched_once_the_file_systems_are_known() -> None:
+    """Its threshold is that of the file system that it lies on."""
     manager = Manager(EvictionConfig(hard={"nodefs.available": "10%"}))
-    assert manager.dump()["watched"] == ["nodefs.available<10% grace=0s min_reclaim="]
+    assert [each.signal.value for each in manager.watched_now] == ["nodefs.available"]
     _step(manager, 0, _nodefs(50))
-    assert manager.dump()["watched"] == [
+    assert [str(each) for each in manager.watched_now] == [
         "nodefs.available<10% grace=0s min_reclaim=",
         "containerfs.available<10% grace=0s min_reclaim=",
     ]

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from services.kube.pod import Pod
+from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle import Cycle, CycleResult, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.diagnosis import fit_error_text, reason_counts
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice, RoundRobinChoice
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, requirement
 
 
 def cluster(cpus: dict[str, str]) -> Snapshot:
@@ -130,6 +131,15 @@ def test_a_nominated_node_is_taken_without_looking_further() -> None:
     assert (result.node_name, result.evaluated) == ("small", 1)
 
 
+def test_the_older_versions_score_the_nominated_node_among_the_others() -> None:
+    """They have no short cut for it."""
+    snapshot = cluster({"small": "2", "large": "8"})
+    cycle = Cycle(Framework(snapshot), RoundRobinChoice(), nominated_first=False)
+    assert node_of(cycle.schedule_pod(make_pod().req(cpu="1").nominated("small").obj(), 1)) == (
+        "large"
+    )
+
+
 def test_a_nominated_node_that_does_not_fit_or_has_gone_is_passed_over() -> None:
     """All nodes are looked at then."""
     snapshot = cluster({"small": "1", "large": "8"})
@@ -149,6 +159,24 @@ def test_room_is_left_for_nominated_pods_of_equal_or_higher_priority() -> None:
     assert fit_error_text(result.diagnosis) == "0/1 nodes are available: 1 Insufficient cpu."
     assert node_of(schedule(snapshot, make_pod().req(cpu="2").priority(6).obj())) == "a"
     assert node_of(schedule(snapshot, waiting)) == "a"
+
+
+def test_a_nominated_pod_may_ask_for_what_no_node_ever_had() -> None:
+    """Its resource is new to the snapshot, and takes nothing from the others."""
+    snapshot = cluster({"a": "4"})
+    odd = make_pod("odd").req({"example.com/new": 1}).priority(9).obj()
+    snapshot.nominations.put(odd, "a")
+    assert node_of(schedule(snapshot, make_pod().req(cpu="2").obj())) == "a"
+
+
+def test_only_named_nodes_count_as_evaluated() -> None:
+    """PreFilter leaves the others out."""
+    snapshot = cluster(dict.fromkeys("abc", "4"))
+    named = requirement("metadata.name", "In", "a", "b")
+    pod = make_pod().required_terms(NodeSelectorTerm(match_fields=(named,))).obj()
+    result = schedule(snapshot, pod)
+    assert isinstance(result, Suggested)
+    assert (result.evaluated, result.feasible) == (2, 2)
 
 
 def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:

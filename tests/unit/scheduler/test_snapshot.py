@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from services.kube.pod import Pod, PodPhase
+from services.scheduler.core.evaluate import evaluate
+from services.scheduler.core.framework import Framework
 from services.scheduler.core.snapshot import Snapshot
 from tests.builders import make_budget, make_node, make_pod
 
@@ -118,6 +120,15 @@ def test_rows_and_resources_grow_as_they_are_needed(snapshot: Snapshot) -> None:
     assert snapshot.columns.allocatable[row, column] == 2
     assert snapshot.node_count == 101
     assert used(snapshot, "n")[0] == [0] * 6
+
+
+def test_pods_of_unknown_nodes_may_make_the_rows_grow(snapshot: Snapshot) -> None:
+    """Verdicts that were cached before follow."""
+    framework = Framework(snapshot)
+    assert evaluate(framework, make_pod().obj()).feasible == ("n",)
+    for i in range(100):
+        snapshot.set_pod(on(f"p{i}", f"unknown{i}"))
+        assert evaluate(framework, make_pod().obj()).feasible == ("n",)
 
 
 def test_a_heartbeat_changes_nothing_for_the_caches(snapshot: Snapshot) -> None:

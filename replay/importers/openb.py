@@ -1,0 +1,184 @@
+"""OpenB (Alibaba cluster-trace-gpu-v2023): a list of nodes and one of pods, in CSV.
+
+nodes: sn, cpu_milli, memory_mib, gpu, model. pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli
+(of each GPU), gpu_spec ("A|B": models that will do), qos, pod_phase, creation_time, deletion_time,
+scheduled_time (s since the first pod). The data set is a sparse sample: with its own times it
+never fills its own nodes, so that by default all pods come at once, in the order of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay.identity import object_uid
+from replay.importers.issues import Issues
+from replay.importers.options import ImportOptions
+from replay.importers.recording.provenance import header_of
+from replay.importers.records import Numbering, Templates
+from replay.trace.compression import open_plain
+from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.node_pb2 import Node
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
+from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
+from reprieve.trace.v1alpha1.trace_pb2 import PodLife, Record
+
+NAME = "openb"
+LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."'
+GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
+GPU_MODEL = "alibabacloud.com/gpu-card-model"
+NAMESPACE = "default"
+SNAPSHOT_S = 12_902_960
+"""When the data set was taken: a pod that is deleted then was still there."""
+_NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
+_SECOND_NS = 1_000_000_000
+_Row = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pod:
+    """A row of the list of pods."""
+
+    arrival_ns: int
+    pod: Pod
+    life: PodLife | None
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is one of OpenB's lists."""
+    del path
+    return start.startswith((_NODE_HEAD, _POD_HEAD))
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the lists. Raises TraceError, with file and line, for a broken row."""
+    issues, numbering = Issues(), Numbering()
+    templates = Templates(numbering)
+    header = header_of(NAME, paths, options)
+    header.licence = header.licence or "CC-BY-4.0"
+    header.times_recorded = options.openb_timed
+    yield numbering.header(header)
+    pods: list[_Pod] = []
+    priorities: dict[str, int] = {}
+    for path in paths:
+        for where, row in _rows(path):
+            if "sn" in row:
+                yield numbering.record(0, create=_node(where, row, options))
+            elif (made := _pod(where, row, options, issues)) is not None:
+                name = made.pod.spec.priority_class_name
+                if name:
+                    priorities[name] = made.pod.spec.priority
+                pods.append(made)
+    for name, value in sorted(priorities.items()):
+        yield numbering.record(0, create=_class(name, value))
+    if options.openb_timed:
+        pods.sort(key=lambda each: each.arrival_ns)
+    for each in pods:
+        yield from templates.pod_create(each.arrival_ns, each.pod, each.life)
+    yield from numbering.issues(issues)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
+    with open_plain(path) as file:
+        try:
+            reader = csv.DictReader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""))
+            for row in reader:
+                yield f"{path}, line {reader.line_num}", row
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise TraceError(str(path), f"is no CSV: {error}") from error
+
+
+def _number(where: str, row: _Row, name: str) -> int:
+    try:
+        return int(row[name] or 0)
+    except (KeyError, TypeError, ValueError):
+        raise TraceError(where, f"{name}: {row.get(name)!r} where a number is wanted") from None
+
+
+def _node(where: str, row: _Row, options: ImportOptions) -> Object:
+    node, name = Node(), row["sn"]
+    node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
+    node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
+    amounts = {
+        "cpu": f"{_number(where, row, 'cpu_milli')}m",
+        "memory": f"{_number(where, row, 'memory_mib')}Mi",
+        "pods": "1001",
+    }
+    gpus = _number(where, row, "gpu")
+    if row.get("model"):
+        node.metadata.labels[GPU_MODEL] = row["model"]
+    if options.openb_gpu and gpus:
+        amounts |= {GPU_COUNT: str(gpus), GPU_MILLI: str(1000 * gpus)}
+    node.status.capacity.update(amounts)
+    node.status.allocatable.update(amounts)
+    return Object(node=node)
+
+
+def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> _Pod | None:
+    arrival_ns, life = 0, None
+    if options.openb_timed:
+        if not row.get("creation_time"):
+            raise TraceError(where, "creation_time: missing; this list has no times")
+        arrival_ns = _number(where, row, "creation_time") * _SECOND_NS
+        life = _life(where, row, issues)
+    pod = Pod()
+    meta = pod.metadata
+    meta.name, meta.namespace = row["name"], NAMESPACE
+    meta.uid = object_uid("Pod", NAMESPACE, meta.name)
+    pod.spec.containers.append(_container(where, row, options))
+    if options.openb_gpu and row.get("gpu_spec"):
+        _want_models(pod, row["gpu_spec"].split("|"))
+    qos = row.get("qos") or ""
+    if qos in options.openb_priorities:
+        pod.spec.priority_class_name = qos.lower()
+        pod.spec.priority = options.openb_priorities[qos]
+    elif qos:
+        issues.add("unknown-qos", where, f"qos {qos!r} has no priority: 0")
+    if not _number(where, row, "memory_mib"):
+        issues.add("no-request", where, "a pod without a memory request")
+    return _Pod(arrival_ns=arrival_ns, pod=pod, life=life)
+
+
+def _container(where: str, row: _Row, options: ImportOptions) -> Container:
+    container = Container(name="main")
+    requests = container.resources.requests
+    requests["cpu"] = f"{_number(where, row, 'cpu_milli')}m"
+    requests["memory"] = f"{_number(where, row, 'memory_mib')}Mi"
+    gpus = _number(where, row, "num_gpu")
+    if options.openb_gpu and gpus:
+        requests[GPU_COUNT] = str(gpus)
+        requests[GPU_MILLI] = str(gpus * _number(where, row, "gpu_milli"))
+    return container
+
+
+def _want_models(pod: Pod, models: list[str]) -> None:
+    affinity = pod.spec.affinity.node_affinity
+    terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms
+    terms.add().match_expressions.add(key=GPU_MODEL, operator="In", values=models)
+
+
+def _life(where: str, row: _Row, issues: Issues) -> PodLife | None:
+    """Return how long the pod ran: from scheduled to deleted; unknown where it never ran."""
+    if not row.get("scheduled_time"):
+        issues.add("never-ran", where, "never scheduled: its service time is not known")
+        return None
+    if not row.get("deletion_time"):
+        return PodLife(censored=True)
+    ended_s = _number(where, row, "deletion_time")
+    ran_s = ended_s - _number(where, row, "scheduled_time")
+    if ran_s < 0:
+        issues.add("negative-time", where, "deleted before it was scheduled: taken as 0 s")
+    life = PodLife(service_time_ns=max(0, ran_s) * _SECOND_NS)
+    life.censored = ended_s >= SNAPSHOT_S
+    life.fails = row.get("pod_phase") == "Failed"
+    return life
+
+
+def _class(name: str, value: int) -> Object:
+    result = PriorityClass(value=value)
+    result.metadata.name = name
+    return Object(priority_class=result)

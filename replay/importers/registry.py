@@ -1,0 +1,129 @@
+"""Which importer reads a path: known by content, never by name alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay.importers import audit, manifests, native, openb, watch
+from replay.importers.issues import Issues
+from replay.importers.options import ImportOptions
+from replay.trace.compression import head
+from replay.trace.errors import TraceError
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Importer:
+    """A format: how its files are known, and how they become a trace."""
+
+    name: str
+    looked_for: str
+    sniff: Callable[[Path, bytes], bool]
+    load: Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
+
+
+def _importer(module: object) -> Importer:
+    return Importer(
+        name=vars(module)["NAME"],
+        looked_for=vars(module)["LOOKED_FOR"],
+        sniff=vars(module)["sniff"],
+        load=vars(module)["load"],
+    )
+
+
+IMPORTERS: Mapping[str, Importer] = {
+    each.name: each for each in map(_importer, (native, watch, audit, openb, manifests))
+}
+"""All formats by name. In a folder of several, the first that is there is read."""
+
+
+def open_trace(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,  # noqa: A002 - the word of the command line
+    options: ImportOptions | None = None,
+) -> Iterator[Record]:
+    """Yield a trace from files or folders of any format, the header first.
+
+    Files of one format belong together. In a folder, files that no importer knows, and files of
+    another format than its first (a watch stands before the audit log of the same run), are left
+    out and named in an ImportIssue. `format` is a name in IMPORTERS, for files that are not
+    recognised. Raises TraceError.
+    """
+    if not paths:
+        raise TraceError("trace", "no path is given")
+    if format is not None and format not in IMPORTERS:
+        raise TraceError("format", f"{format!r} is none of {', '.join(IMPORTERS)}")
+    issues = Issues()
+    given = [(file, from_folder) for path in paths for file, from_folder in _files(Path(path))]
+    known = [
+        (file, IMPORTERS[format] if format else _recognised(file), from_folder)
+        for file, from_folder in given
+    ]
+    importer, files = _chosen(known, issues)
+    return _with_issues(importer.load(files, options or ImportOptions()), issues)
+
+
+def recognise(path: str | os.PathLike[str]) -> str:
+    """Return the name of the file's format, "" where no importer knows it. Raises TraceError."""
+    importer = _recognised(Path(path))
+    return importer.name if importer else ""
+
+
+def _files(path: Path) -> Iterator[tuple[Path, bool]]:
+    if not path.is_dir():
+        yield path, False
+        return
+    files = sorted(each for each in path.iterdir() if each.is_file() and each.name[0] != ".")
+    if not files:
+        raise TraceError(str(path), "the folder holds no file")
+    for file in files:
+        yield file, True
+
+
+def _recognised(path: Path) -> Importer | None:
+    start = head(path)
+    return next((each for each in IMPORTERS.values() if each.sniff(path, start)), None)
+
+
+def _chosen(
+    known: Sequence[tuple[Path, Importer | None, bool]], issues: Issues
+) -> tuple[Importer, list[Path]]:
+    for path, importer, from_folder in known:
+        if importer is None and not from_folder:
+            raise TraceError(str(path), _nothing_known())
+    found = {importer.name for _, importer, _ in known if importer}
+    first = next((each for each in IMPORTERS.values() if each.name in found), None)
+    if first is None:
+        raise TraceError(str(known[0][0].parent), f"no file in the folder: {_nothing_known()}")
+    chosen = []
+    for path, importer, from_folder in known:
+        if importer is first:
+            chosen.append(path)
+        elif importer and not from_folder:
+            problem = f"is of format {importer.name}, and another path is of {first.name}"
+            raise TraceError(str(path), problem)
+        else:
+            what = f"of format {importer.name}" if importer else "of no known format"
+            message = f"{what}: left out, the folder is read as {first.name}"
+            issues.add("ignored-file", str(path), message)
+    return first, chosen
+
+
+def _nothing_known() -> str:
+    wanted = "; ".join(f"{each.looked_for} ({each.name})" for each in IMPORTERS.values())
+    return f"is of no known format; looked for {wanted}"
+
+
+def _with_issues(records: Iterator[Record], issues: Issues) -> Iterator[Record]:
+    last: Record | None = None
+    for record in records:
+        last = record
+        yield record
+    for issue in issues:
+        sequence = last.sequence + 1 if last else 1
+        last = Record(at_ns=last.at_ns if last else 0, sequence=sequence, issue=issue)
+        yield last

@@ -1,0 +1,68 @@
+"""The history: every round as it was told to the scheduler, length-delimited in zstd frames.
+
+A frame holds about 1 MiB of whole rounds, so that what a killed run leaves behind can be read up to
+its last frame.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+from google.protobuf import proto
+from google.protobuf.message import DecodeError
+
+from replay.results.errors import RunError
+from replay.trace.compression import open_plain
+from replay.trace.errors import TraceError
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+FRAME_BYTES = 1 << 20
+_LEVEL = 1
+
+
+class RoundLog:
+    """Writes rounds to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._frame = io.BytesIO()
+
+    def write(self, round_: scheduler_pb2.Round) -> None:
+        """Append a round."""
+        proto.serialize_length_prefixed(round_, self._frame)
+        if self._frame.tell() >= FRAME_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the frame and hand it to the system."""
+        if self._frame.tell():
+            self._file.write(self._compressor.compress(self._frame.getvalue()))
+            self._frame = io.BytesIO()
+        self._file.flush()
+
+    def close(self) -> None:
+        """End the file."""
+        self.flush()
+        self._file.close()
+
+
+def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
+    """Yield the rounds in the order in which they were told.
+
+    Raises RunError where the file cannot be read or ends in the middle of a round.
+    """
+    try:
+        with open_plain(path) as plain:
+            while (round_ := _next(plain)) is not None:
+                yield round_
+    except (TraceError, DecodeError, ValueError) as error:
+        raise RunError(f"{path}: is no history of a run: {error}") from error
+
+
+def _next(plain: io.BufferedReader) -> scheduler_pb2.Round | None:
+    return proto.parse_length_prefixed(scheduler_pb2.Round, plain)

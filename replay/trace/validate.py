@@ -1,0 +1,128 @@
+"""What a trace holds, and what a replay of it will not be able to honour."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from replay.trace.features import pod_features
+from reprieve.kube.v1alpha1.node_pb2 import Node
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
+from reprieve.trace.v1alpha1.trace_pb2 import Header, ImportIssue, PodCreate, Record
+from services.kube.priority_class import SYSTEM_CLASSES
+
+_UNSERVED = {
+    "stateful_set": "StatefulSet",
+    "daemon_set": "DaemonSet",
+    "job": "Job",
+    "cron_job": "CronJob",
+    "replication_controller": "ReplicationController",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What a trace holds.
+
+    `counts` counts records by kind, `objects` what is created by kind, `observed` observations by
+    kind; times are ns. `warnings` counts, by text, what a replay will not do as a cluster would.
+    """
+
+    header: Header = field(default_factory=Header)
+    counts: Counter[str] = field(default_factory=Counter)
+    objects: Counter[str] = field(default_factory=Counter)
+    observed: Counter[str] = field(default_factory=Counter)
+    first_ns: int = 0
+    last_ns: int = 0
+    issues: list[ImportIssue] = field(default_factory=list)
+    warnings: Counter[str] = field(default_factory=Counter)
+
+
+def validate(records: Iterable[Record]) -> Report:
+    """Read a whole trace and report on it. Raises what its reader raises."""
+    validation = _Validation()
+    for record in records:
+        validation.see(record)
+    return validation.finished()
+
+
+class _Validation:
+    def __init__(self) -> None:
+        self._report = Report()
+        self._classes = {each.name for each in SYSTEM_CLASSES}
+        self._templates: dict[int, tuple[str, ...]] = {}
+
+    def see(self, record: Record) -> None:
+        report, kind = self._report, record.WhichOneof("record") or "unknown"
+        if not report.counts:
+            report.first_ns = record.at_ns
+        report.counts[kind] += 1
+        report.last_ns = record.at_ns
+        match kind:
+            case "header":
+                report.header = record.header
+            case "template":
+                self._templates[record.template.id] = self._of_pod(record.template.pod.spec)
+            case "pod_create":
+                report.objects["pod"] += 1
+                report.warnings.update(self._of_create(record.pod_create))
+            case "create":
+                report.objects[record.create.WhichOneof("object") or "unknown"] += 1
+                report.warnings.update(self._of_object(record.create))
+            case "update" if record.update.HasField("node"):
+                report.warnings.update(_of_node(record.update.node))
+            case "observed":
+                report.observed[record.observed.WhichOneof("observed") or "unknown"] += 1
+            case "issue":
+                report.issues.append(record.issue)
+            case "unknown":
+                report.warnings["a record of a kind that this version does not know"] += 1
+
+    def finished(self) -> Report:
+        report = self._report
+        if not report.objects["node"]:
+            report.warnings["no node is created: nothing can be scheduled"] += 1
+        if not report.objects["pod"] and not report.counts["controller_pod"]:
+            made = report.objects["deployment"] + report.objects["replica_set"]
+            if not made:
+                report.warnings["no pod is created"] += 1
+        return report
+
+    def _of_create(self, create: PodCreate) -> tuple[str, ...]:
+        if not create.template_id:
+            return self._of_pod(create.pod.spec)
+        known = self._templates.get(create.template_id)
+        return (f"template {create.template_id} is not in the trace",) if known is None else known
+
+    def _of_pod(self, spec: PodSpec) -> tuple[str, ...]:
+        result = list(pod_features(spec))
+        name = spec.priority_class_name
+        if name and name not in self._classes:
+            if spec.HasField("priority"):
+                result.append(f"PriorityClass {name!r} is missing: spec.priority is kept")
+            else:
+                result.append(f"PriorityClass {name!r} is missing: its pods will be refused")
+        return tuple(result)
+
+    def _of_object(self, created: Object) -> tuple[str, ...]:
+        kind = created.WhichOneof("object") or ""
+        match kind:
+            case "priority_class":
+                self._classes.add(created.priority_class.metadata.name)
+            case "deployment":
+                return self._of_pod(created.deployment.spec.template.spec)
+            case "replica_set":
+                return self._of_pod(created.replica_set.spec.template.spec)
+            case "node":
+                return _of_node(created.node)
+        if kind in _UNSERVED:
+            return (f"{_UNSERVED[kind]} is not simulated: it makes no pods in a replay",)
+        return ()
+
+
+def _of_node(node: Node) -> tuple[str, ...]:
+    if any(each.effect == "NoExecute" for each in node.spec.taints):
+        return ("a NoExecute taint keeps new pods away and evicts none: taint-based eviction",)
+    return ()

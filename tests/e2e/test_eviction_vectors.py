@@ -1,0 +1,99 @@
+"""The eviction service against what upstream's own code did, through gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import zip_longest
+
+import grpc
+import pytest
+
+from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
+from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
+from tests.e2e.eviction_client import Client, running_eviction
+from tests.e2e.eviction_messages import ScriptedNode, config_message
+from tests.eviction_scripts import Json, script_differences, scripts, step_difference
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[grpc.Channel]:
+    """Yield a channel to a service that lives as long as this module's tests."""
+    with running_eviction() as (_, opened):
+        yield opened
+
+
+@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+def test_every_script_decides_as_upstream_does_call_by_call(
+    channel: grpc.Channel, mode: str
+) -> None:
+    """One session a script, of every fourth: Open, then Synchronize, Resume and Admit."""
+    differences: list[str] = []
+    refused = 0
+    for script in list(scripts(mode))[::4]:
+        config = config_message(script["config"], mode)
+        if "config_error" in script:
+            with pytest.raises(grpc.RpcError) as caught:
+                Client(channel, config)
+            assert str(caught.value.details()).endswith(script["config_error"])
+            refused += 1
+            continue
+        client, node = Client(channel, config), ScriptedNode("node")
+        assert sorted(each.text for each in client.opened.thresholds) == sorted(
+            script["thresholds"]
+        )
+        differences += script_differences(script, partial(client.take, node), ranked_max=10)
+        client.stub.CloseSession(pb.CloseSessionRequest(session=client.session))
+    assert not differences, f"{len(differences)}:\n" + "\n".join(differences[:3])
+    assert refused > 0
+
+
+@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+def test_all_scripts_at_once_decide_as_upstream_does_batch_by_batch(
+    channel: grpc.Channel, mode: str
+) -> None:
+    """Each script is a node of one session, and each batch holds the next step of all of them.
+
+    Half-way the session is saved, thrown away and restored.
+    """
+    client = Client(channel)
+    played = {script["id"]: script for script in scripts(mode) if "config_error" not in script}
+    nodes = {name: ScriptedNode(name) for name in played}
+    for name, script in played.items():
+        client.configure(name, config_message(script["config"], mode))
+    rounds = list(zip_longest(*(script["script"] for script in played.values())))
+    differences: dict[str, str] = {}
+    for number, steps in enumerate(rounds):
+        due = {name: plain for name, plain in zip(played, steps, strict=True) if plain is not None}
+        for name, result in _round(client, nodes, due).items():
+            recorded = played[name]["expected"][number]
+            difference = step_difference(
+                nodes[name].seen(result, due[name]), recorded, ranked_max=10
+            )
+            if difference:
+                differences.setdefault(name, f"{name} step {number}: {difference}")
+        if number == 3:
+            chunks, before = client.checkpoint(), client.dump()
+            client.stub.CloseSession(pb.CloseSessionRequest(session=client.session))
+            client.restore(chunks)
+            assert client.dump() == before
+    assert not differences, f"{len(differences)}:\n" + "\n".join(list(differences.values())[:3])
+
+
+def _round(
+    client: Client, nodes: dict[str, ScriptedNode], due: dict[str, Json]
+) -> dict[str, ev.StepResult]:
+    """Step all that are due in one batch, and collect for those that ask for it in a second."""
+    steps = [pb.NodeOperation(step=nodes[name].step(plain)) for name, plain in due.items()]
+    answers = client.batch(steps)
+    resumes = [
+        pb.NodeOperation(
+            resume=nodes[each.node_name].resume(due[each.node_name], each.need_reclaim)
+        )
+        for each in answers
+        if each.HasField("need_reclaim")
+    ]
+    answers += client.batch(resumes)
+    return {each.node_name: each.result for each in answers if each.HasField("result")}
