@@ -16,6 +16,7 @@ from replay.importers.issues import Issues
 from replay.importers.json_stream import json_values
 from replay.importers.kinds import is_carried, listed
 from replay.importers.options import ImportOptions
+from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
     SECOND_NS,
     Change,
@@ -29,7 +30,6 @@ from replay.importers.recording.change import (
     time_ns,
 )
 from replay.importers.recording.interpreter import interpret
-from replay.importers.recording.provenance import header_of
 from replay.trace.compression import open_plain
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 

@@ -26,13 +26,14 @@ from replay.importers.kinds import (
 )
 from replay.importers.misplaced import misplaced_fields
 from replay.importers.options import ImportOptions
+from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
 from replay.importers.yaml_documents import YamlDocumentError, YamlDocuments
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
+from reprieve.trace.v1alpha1.trace_pb2 import Record
 from services.rpc.errors import FieldError
 
 NAME = "manifests"
@@ -86,14 +87,7 @@ class _Manifests:
         """Yield the trace."""
         numbering = Numbering()
         templates = Templates(numbering)
-        yield numbering.header(
-            Header(
-                source=self._options.source or ", ".join(path.name for path in paths),
-                licence=self._options.licence,
-                importer=f"{NAME} 1",
-                options=self._options.as_text(),
-            )
-        )
+        yield numbering.header(header_of(NAME, paths, self._options))
         yield from numbering.issues(self._issues)
         at_ns = 0
         for each in self._cluster:

@@ -17,7 +17,7 @@ from pathlib import Path
 from replay.identity import object_uid
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
-from replay.importers.recording.provenance import header_of
+from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
@@ -59,7 +59,6 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     issues, numbering = Issues(), Numbering()
     templates = Templates(numbering)
     header = header_of(NAME, paths, options)
-    header.licence = header.licence or "CC-BY-4.0"
     header.times_recorded = options.openb_timed
     yield numbering.header(header)
     pods: list[_Pod] = []

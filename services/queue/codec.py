@@ -99,12 +99,25 @@ def pod_ref_message(pod: PodRef | QueuedPod) -> session_pb2.PodRef:
 
 def head_message(popped: Popped) -> queue_pb2.Head:
     """Return a pop, or what would be one, as a message."""
-    pod = popped.pod
-    return queue_pb2.Head(
-        pop=session_pb2.PopId(uid=pod.uid, cycle=popped.cycle),
-        pod=session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name),
-        attempts=popped.attempts,
-        first_enqueued_ns=popped.initial_attempt_ns,
-        queued_ns=popped.timestamp_ns,
-        nominated_node_name=popped.nominated_node_name,
-    )
+    message = queue_pb2.Head()
+    write_head(message, popped)
+    return message
+
+
+def write_head(message: queue_pb2.Head, popped: Popped) -> None:
+    """Write a pop into an empty message.
+
+    Field by field, into a message that stands in its answer already: built from its parts by
+    keyword it takes three times as long, and there is one for each pod and batch.
+    """
+    pod, pop, ref = popped.pod, message.pop, message.pod
+    uid = pod.uid
+    pop.uid = uid
+    pop.cycle = popped.cycle
+    ref.uid = uid
+    ref.namespace = pod.namespace
+    ref.name = pod.name
+    message.attempts = popped.attempts
+    message.first_enqueued_ns = popped.initial_attempt_ns
+    message.queued_ns = popped.timestamp_ns
+    message.nominated_node_name = popped.nominated_node_name

@@ -20,7 +20,7 @@ from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.batch import Clock, apply_batch, read_batch
-from services.queue.codec import head_message, pod_ref_message
+from services.queue.codec import pod_ref_message, write_head
 from services.queue.config_codec import config_from_message, config_message
 from services.queue.core.outcome import NotNext
 from services.queue.core.scheduling_queue import SchedulingQueue
@@ -249,10 +249,11 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         answer = pb.StreamResponse(
             applied=applied.count,
             results=applied.results,
-            heads=map(head_message, queue.heads(heads)),
             next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns) or 0,
             sequence=request.stamp.sequence,
         )
+        for popped in queue.heads(heads):
+            write_head(answer.heads.add(), popped)
         session.advance(request.stamp, applied.at_ns, answer)
         return answer
 

@@ -11,6 +11,7 @@ import grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
+from services.scheduler.core.warm_up import warm_up
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
 
@@ -48,6 +49,7 @@ async def _serve(queue_address: str, listen: Listen) -> None:
             SchedulerServicer(link), server
         )
 
+    warm_up()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     await serve("scheduler", FULL_NAME, register, listen)

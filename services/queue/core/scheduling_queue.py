@@ -187,11 +187,7 @@ class SchedulingQueue:
         entry = self._queues.active.pop()
         if entry is None:
             return Closed() if self._closed else WouldBlock()
-        self._scheduling_cycle += 1
-        popped = self._as_popped(entry, self._scheduling_cycle)
-        assert popped.cycle not in self._in_flight
-        self._in_flight[popped.cycle] = popped
-        return popped
+        return self._begin_cycle(entry)
 
     def heads(self, count: int) -> list[Popped]:
         """Return what the next `count` pops would, without popping; fewer if there are fewer."""
@@ -208,9 +204,9 @@ class SchedulingQueue:
             return NotNext(next=Closed() if self._closed else WouldBlock())
         if pop_id != (entry.pod.uid, self._scheduling_cycle + 1):
             return NotNext(next=self._as_popped(entry, self._scheduling_cycle + 1))
-        popped = self.pop(now_ns=now_ns)
-        assert isinstance(popped, Popped)
-        return popped
+        self._advance(now_ns)
+        self._queues.active.pop()
+        return self._begin_cycle(entry)
 
     def add_unschedulable(
         self,
@@ -407,6 +403,13 @@ class SchedulingQueue:
         self._move_request_cycle = self._scheduling_cycle
         return moved
 
+    def _begin_cycle(self, entry: Entry) -> Popped:
+        self._scheduling_cycle += 1
+        popped = self._as_popped(entry, self._scheduling_cycle)
+        assert popped.cycle not in self._in_flight
+        self._in_flight[popped.cycle] = popped
+        return popped
+
     def _end(self, pop_id: PopId) -> Popped | None:
         """Take the pop out of those in flight; a cycle has one pop, of one pod."""
         popped = self._in_flight.get(pop_id.cycle)
@@ -415,13 +418,7 @@ class SchedulingQueue:
         return self._in_flight.pop(pop_id.cycle)
 
     def _new_entry(self, pod: QueuedPod, now_ns: int) -> Entry:
-        return Entry(
-            pod=pod,
-            timestamp_ns=now_ns,
-            initial_attempt_ns=now_ns,
-            attempts=0,
-            sequence=self._next_sequence(),
-        )
+        return Entry(pod, now_ns, now_ns, 0, self._next_sequence())
 
     def _next_sequence(self) -> int:
         self._sequence += 1

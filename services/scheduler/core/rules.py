@@ -17,10 +17,14 @@ from services.scheduler.core.preemption.rules import PreemptionRules
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """A version's preemption and its choice among the best nodes (made from the seed)."""
+    """A version's preemption and its choice among the best nodes (made from the seed).
+
+    nominated_first: a nominated pod is tried on its node alone before any other.
+    """
 
     name: str
     preemption: PreemptionRules
+    nominated_first: bool
     host_choice: Callable[[int], HostChoice]
 
 
@@ -44,10 +48,16 @@ class QueueRules:
 RULES = {
     each.name: each
     for each in (
-        Rules(name="v1.34", preemption=preemption_rules.V1_34, host_choice=KeyedChoice),
+        Rules(
+            name="v1.34",
+            preemption=preemption_rules.V1_34,
+            nominated_first=True,
+            host_choice=KeyedChoice,
+        ),
         Rules(
             name="v1.16",
             preemption=preemption_rules.V1_16,
+            nominated_first=False,
             host_choice=lambda _seed: RoundRobinChoice(),
         ),
     )

@@ -77,7 +77,10 @@ class Scheduler:
         self._choice = options.rules.host_choice(options.seed)
         self._cycles = {
             profile.scheduler_name: Cycle(
-                Framework(self.snapshot, profile), self._choice, stopwatch=stopwatch
+                Framework(self.snapshot, profile),
+                self._choice,
+                nominated_first=options.rules.nominated_first,
+                stopwatch=stopwatch,
             )
             for profile in options.profiles
         }

@@ -1,4 +1,4 @@
-"""Where a recording comes from, for a trace's header."""
+"""Where a trace comes from, for its header."""
 
 from __future__ import annotations
 

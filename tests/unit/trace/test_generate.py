@@ -1,0 +1,89 @@
+"""Tests of generated workloads and of the bundled traces."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from replay.generate.draw import Draw
+from replay.generate.options import GenerateOptions
+from replay.generate.presets import PRESETS
+from replay.generate.workload import generate
+from replay.trace.reader import read
+from replay.trace.validate import validate
+from replay.trace.writer import write
+
+_BUNDLED = Path(__file__).resolve().parents[3] / "examples" / "traces"
+
+
+def test_the_same_seed_gives_the_same_trace(tmp_path: Path) -> None:
+    """Byte for byte."""
+    options = GenerateOptions(nodes=5, pods=60, deployments=3, budgets=4, seed=9)
+    for name in ("a.ktr", "b.ktr"):
+        write(tmp_path / name, generate(options))
+    assert (tmp_path / "a.ktr").read_bytes() == (tmp_path / "b.ktr").read_bytes()
+    other = GenerateOptions(nodes=5, pods=60, deployments=3, budgets=4, seed=10)
+    assert list(generate(other)) != list(generate(options))
+
+
+@pytest.mark.parametrize("pods", [1, 7, 200])
+def test_replicas_and_bare_pods_together_are_as_many_as_asked_for(pods: int) -> None:
+    """However few."""
+    records = list(generate(GenerateOptions(nodes=2, pods=pods, deployments=5, budgets=3)))
+    bare = sum(record.HasField("pod_create") for record in records)
+    replicas = sum(
+        record.create.deployment.spec.replicas
+        for record in records
+        if record.create.HasField("deployment")
+    )
+    assert bare + replicas == pods
+
+
+def test_four_tiers_arrive_in_a_cluster_with_budgets_and_leaks() -> None:
+    """What the demonstration is made for."""
+    records = list(PRESETS["four-tiers"](1))
+    report = validate(records)
+    assert not report.warnings
+    assert report.objects["node"] == 100
+    assert report.objects["priority_class"] == 4
+    assert report.objects["pod_disruption_budget"] == 16
+    profiles = [record.usage for record in records if record.HasField("usage")]
+    assert any(len(each.segments) > 1 for each in profiles)
+
+
+def test_the_look_alike_of_openb_has_its_counts() -> None:
+    """As many nodes, pods and shapes."""
+    counts = Counter(record.WhichOneof("record") for record in PRESETS["openb-like"](1))
+    assert counts == {"header": 1, "create": 1213, "template": 160, "pod_create": 7064}
+
+
+def test_a_draw_depends_on_what_is_drawn_alone() -> None:
+    """Not on what was drawn before."""
+    one, other = Draw(1), Draw(1)
+    other.below(10, "something", 1)
+    assert [one.below(1000, "x", n) for n in range(9)] == [
+        other.below(1000, "x", n) for n in range(9)
+    ]
+    assert all(3 <= one.between(3, 5, "y", n) <= 5 for n in range(50))
+    assert {one.weighted([("a", 0), ("b", 1)], n) for n in range(9)} == {"b"}
+
+
+def test_the_bundled_generated_trace_is_what_the_generator_makes() -> None:
+    """`python -m replay.generate --preset four-tiers -o examples/traces/four-tiers.ktr`."""
+    bundled = list(read(_BUNDLED / "four-tiers.ktr"))
+    assert bundled == list(PRESETS["four-tiers"](1))
+
+
+def test_the_bundled_nginx_trace_is_the_scenario_of_the_seed() -> None:
+    """A pod of 5 cores comes 8 s after the beginning; the node has 6, 4 of them taken."""
+    records = list(read(_BUNDLED / "nginx-preemption.jsonl"))
+    report = validate(records)
+    assert not report.warnings
+    pods = [record for record in records if record.HasField("pod_create")]
+    assert [each.pod_create.pod.metadata.name for each in pods] == [
+        "nginx-5754944d6c-9mnxa",
+        "nginx-a",
+    ]
+    assert [each.at_ns - records[0].at_ns for each in pods] == [0, 8_000_000_000]

@@ -1,0 +1,71 @@
+"""Tests of the report on a trace."""
+
+from __future__ import annotations
+
+from replay.trace.validate import validate
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.trace.v1alpha1.trace_pb2 import Record, Template
+from tests.unit.trace.builders import make_header, make_marker, make_pod
+
+
+def test_records_are_counted_and_their_times_spanned() -> None:
+    """By kind."""
+    report = validate([make_header(source="s"), make_pod(3, 2, "p"), make_marker(9, 3)])
+    assert report.header.source == "s"
+    assert report.counts == {"header": 1, "pod_create": 1, "marker": 1}
+    assert (report.first_ns, report.last_ns) == (0, 9)
+    assert report.objects == {"pod": 1}
+
+
+def test_a_trace_without_nodes_is_warned_of() -> None:
+    """Nothing could be scheduled."""
+    assert "no node is created: nothing can be scheduled" in validate([make_header()]).warnings
+
+
+def test_a_missing_class_is_told_with_what_comes_of_it() -> None:
+    """A recorded priority is kept; without one the pod is refused."""
+    kept, refused = make_pod(0, 2, "kept"), make_pod(0, 3, "refused")
+    for record in (kept, refused):
+        record.pod_create.pod.spec.priority_class_name = "gold"
+    refused.pod_create.pod.spec.ClearField("priority")
+    warnings = validate([make_header(), kept, refused]).warnings
+    assert warnings["PriorityClass 'gold' is missing: spec.priority is kept"] == 1
+    assert warnings["PriorityClass 'gold' is missing: its pods will be refused"] == 1
+
+
+def test_a_class_that_was_created_before_and_a_system_class_are_known() -> None:
+    """System classes are always there."""
+    create = Object()
+    create.priority_class.metadata.name = "gold"
+    gold, system = make_pod(0, 3, "a"), make_pod(0, 4, "b")
+    gold.pod_create.pod.spec.priority_class_name = "gold"
+    system.pod_create.pod.spec.priority_class_name = "system-node-critical"
+    records = [make_header(), Record(sequence=2, create=create), gold, system]
+    assert not [text for text in validate(records).warnings if "PriorityClass" in text]
+
+
+def test_what_a_template_asks_for_is_counted_by_its_pods() -> None:
+    """Two pods with device claims."""
+    template = Template(id=1)
+    template.pod.spec.resource_claims.add(name="gpu")
+    pods = [make_pod(0, 3, "a"), make_pod(0, 4, "b")]
+    for record in pods:
+        record.pod_create.template_id = 1
+    records = [make_header(), Record(sequence=2, template=template), *pods]
+    warnings = validate(records).warnings
+    assert warnings["device claims (resourceClaims) are not simulated: they always fit"] == 2
+
+
+def test_controllers_that_are_not_served_are_warned_of() -> None:
+    """They make no pods in a replay."""
+    create = Object()
+    create.stateful_set.metadata.name = "db"
+    warnings = validate([make_header(), Record(sequence=2, create=create)]).warnings
+    assert any(text.startswith("StatefulSet is not simulated") for text in warnings)
+
+
+def test_a_missing_template_is_warned_of() -> None:
+    """A trace that somebody has cut."""
+    pod = make_pod(0, 2, "p")
+    pod.pod_create.template_id = 4
+    assert "template 4 is not in the trace" in validate([make_header(), pod]).warnings
