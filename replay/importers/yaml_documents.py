@@ -100,6 +100,8 @@ class YamlDocuments:
     def _piece(self, text: str) -> dict[Any, Any]:
         known: dict[Any, Any] | None = self._cache.get(text)
         if known is None:
+            if "&" in text:  # perhaps an anchor, which is known in the whole document
+                raise _CutError
             known = yaml.load(text, yaml.CSafeLoader)
             if not isinstance(known, dict) or len(known) != 1:
                 raise _CutError

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class RunError(ValueError):
-    """A run directory that cannot be made, or whose files cannot be read; the text is for people."""
+    """A run directory that cannot be made or read; the text is for people."""

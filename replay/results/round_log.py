@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import zstandard
 from google.protobuf import proto
@@ -58,11 +58,12 @@ def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
     """
     try:
         with open_plain(path) as plain:
-            while (round_ := _next(plain)) is not None:
+            # The stub asks for a BytesIO; any reader that reads in full serves.
+            stream = cast("io.BytesIO", plain)
+            while True:
+                round_ = proto.parse_length_prefixed(scheduler_pb2.Round, stream)
+                if round_ is None:
+                    return
                 yield round_
     except (TraceError, DecodeError, ValueError) as error:
         raise RunError(f"{path}: is no history of a run: {error}") from error
-
-
-def _next(plain: io.BufferedReader) -> scheduler_pb2.Round | None:
-    return proto.parse_length_prefixed(scheduler_pb2.Round, plain)

@@ -129,27 +129,20 @@ class Lives:
     # Steps
 
     def _kubelet_sees(self, now_ns: int, pod: PodRecord) -> None:
+        """Write the kubelet's first status; containers that start at once run in it already."""
         if pod.is_terminal or pod.is_terminating:
             return
-        if not pod.message.status.HasField("start_time"):
-            self._acknowledge(now_ns, pod)
         delay_ns = self._models.start_delay_ns
         if pod.life.HasField("start_delay_ns"):
             delay_ns = pod.life.start_delay_ns
-        self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
-
-    def _acknowledge(self, now_ns: int, pod: PodRecord) -> None:
-        """Write the kubelet's first status, which also ends the nomination."""
-        status = pod.message.status
-        status.start_time.CopyFrom(timestamp(now_ns))
-        status.nominated_node_name = ""
-        set_pod_condition(status, "Initialized", "True", now_ns)
-        set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
-        del status.container_statuses[:]
-        for container in pod.message.spec.containers:
-            state = status.container_statuses.add(name=container.name)
-            state.state.waiting.reason = "ContainerCreating"
-        self._cluster.status_changed(now_ns, pod)
+        if not pod.message.status.HasField("start_time"):
+            _acknowledge(now_ns, pod)
+            if delay_ns > 0:
+                self._cluster.status_changed(now_ns, pod)
+        if delay_ns > 0:
+            self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
+        else:
+            self._start(now_ns, pod)
 
     def _start(self, now_ns: int, pod: PodRecord) -> None:
         if pod.is_terminal or pod.is_terminating or pod.eviction is not None:
@@ -228,3 +221,16 @@ class Lives:
         self._journal.removed(now_ns, pod)
         if pod.node_name:
             self.usage_changed(now_ns, pod.node_name)
+
+
+def _acknowledge(now_ns: int, pod: PodRecord) -> None:
+    """Put down that the kubelet has seen the pod, which also ends its nomination."""
+    status = pod.message.status
+    status.start_time.CopyFrom(timestamp(now_ns))
+    status.nominated_node_name = ""
+    set_pod_condition(status, "Initialized", "True", now_ns)
+    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+    del status.container_statuses[:]
+    for container in pod.message.spec.containers:
+        state = status.container_statuses.add(name=container.name)
+        state.state.waiting.reason = "ContainerCreating"

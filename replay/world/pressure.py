@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from replay.world.cluster import Cluster, PodRecord
-from replay.world.conditions import set_node_condition, timestamp
+from replay.world.conditions import nanoseconds, set_node_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
@@ -30,11 +30,6 @@ TAINTS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
     "DiskPressure": "node.kubernetes.io/disk-pressure",
     "PIDPressure": "node.kubernetes.io/pid-pressure",
-}
-_REASONS = {
-    "MemoryPressure": ("KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
-    "DiskPressure": ("KubeletHasDiskPressure", "KubeletHasNoDiskPressure"),
-    "PIDPressure": ("KubeletHasInsufficientPID", "KubeletHasSufficientPID"),
 }
 
 
@@ -108,8 +103,12 @@ class Pressure:
 
     def keep_own(self, node: node_pb2.Node) -> None:
         """Put the conditions and taints that this world has set onto a user's version of a node."""
-        for type_ in sorted(self._under.get(node.metadata.name, ())):
-            _mark(node, type_, 0, present=True)
+        known = self._cluster.nodes.get(node.metadata.name)
+        if known is None:
+            return
+        for condition in known.status.conditions:
+            if condition.type in self._under.get(node.metadata.name, ()):
+                _mark(node, condition, nanoseconds(condition.last_transition_time))
 
     def forget(self, node_name: str) -> None:
         """Drop what is known of a node that has gone."""
@@ -170,7 +169,8 @@ class Pressure:
     # Answers
 
     def _apply(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
-        self._apply_conditions(now_ns, node_name, frozenset(result.conditions))
+        if not result.quiet:
+            self._apply_conditions(now_ns, node_name, result.node_conditions)
         stopped_ns = [
             self._evict(now_ns, eviction)
             for eviction in result.evictions
@@ -192,28 +192,29 @@ class Pressure:
             self._journal.evicted(now_ns, pod, eviction)
         return self._lives.evict(now_ns, pod, eviction)
 
-    def _apply_conditions(self, now_ns: int, node_name: str, now: frozenset[str]) -> None:
+    def _apply_conditions(
+        self, now_ns: int, node_name: str, shown: Sequence[node_pb2.NodeCondition]
+    ) -> None:
         """Write conditions, and the taints that the node lifecycle controller makes of them."""
         before = self._under.get(node_name, frozenset())
+        now = frozenset(each.type for each in shown if each.status == "True")
         if now == before:
             return
         self._under[node_name] = now
         node = self._cluster.nodes[node_name]
-        for type_ in sorted(now ^ before):
-            present = type_ in now
-            _mark(node, type_, now_ns, present=present)
-            self._journal.condition_changed(
-                now_ns, node_name, type_, "True" if present else "False"
-            )
+        for condition in shown:
+            if condition.type in now ^ before:
+                _mark(node, condition, now_ns)
+                self._journal.condition_changed(now_ns, node_name, condition.type, condition.status)
         self._cluster.put_node(now_ns, node)
 
 
-def _mark(node: node_pb2.Node, type_: str, now_ns: int, *, present: bool) -> None:
-    reason = _REASONS[type_][0 if present else 1]
-    set_node_condition(node.status, type_, "True" if present else "False", now_ns, reason, "")
-    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[type_]]
+def _mark(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:
+    """Write a condition, and its taint while it holds."""
+    set_node_condition(node.status, shown.type, shown.status, now_ns, shown.reason, shown.message)
+    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[shown.type]]
     del node.spec.taints[:]
     node.spec.taints.extend(kept)
-    if present:
-        taint = node.spec.taints.add(key=TAINTS[type_], effect="NoSchedule")
+    if shown.status == "True":
+        taint = node.spec.taints.add(key=TAINTS[shown.type], effect="NoSchedule")
         taint.time_added.CopyFrom(timestamp(now_ns))

@@ -1,7 +1,5 @@
 """EvictionService over gRPC: decode, one call into the fleet, encode."""
 
-# ruff: noqa: N802, ARG002 - the generated base class gives the names and the arguments
-
 from __future__ import annotations
 
 import time

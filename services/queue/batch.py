@@ -60,7 +60,7 @@ def read_batch(operations: Iterable[queue_pb2.Operation], clock: Clock) -> list[
         for message in operations:
             at_ns = clock.read(message.at_ns)
             kind, argument = read_operation(message)
-            steps.append(Step(kind, argument, at_ns))
+            steps.append((kind, argument, at_ns))
     except FieldError as error:
         raise FieldError(f"operations[{len(steps)}].{error.field}", error.problem) from None
     except (TimeGoesBackwardsError, UnservedError) as error:

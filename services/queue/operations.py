@@ -45,6 +45,7 @@ Outcome = (
 _PLAIN: frozenset[type] = frozenset({NoneType, int, SubQueue, Requeued})
 _NOT_IN_FLIGHT = NotInFlight()
 _REFUSED = Failure()
+_GATES = "no served mode holds pods back by PreEnqueue: send none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +61,8 @@ class OperationKind:
     untold: frozenset[type] = _PLAIN
 
 
-class Step(NamedTuple):
-    """A checked operation, ready to be applied at `at_ns`."""
-
-    kind: OperationKind
-    argument: Any
-    at_ns: int
+Step = tuple[OperationKind, Any, int]
+"""A checked operation: its row, its argument, and its time in ns."""
 
 
 def read_operation(message: queue_pb2.Operation) -> tuple[OperationKind, Any]:
@@ -85,13 +82,9 @@ def read_named(name: str, message: object) -> tuple[OperationKind, Any]:
         raise FieldError(f"{name}.{error.field}", error.problem) from None
 
 
-def _check_gates(message: queue_pb2.Add | queue_pb2.Update) -> None:
-    if message.gates:
-        raise FieldError("gates", "no served mode holds pods back by PreEnqueue: send none")
-
-
 def _read_add(message: queue_pb2.Add) -> QueuedPod:
-    _check_gates(message)
+    if message.gates:
+        raise FieldError("gates", _GATES)
     return codec.queued_pod(message.pod, field="pod", sort_key=message.sort_key)
 
 
@@ -100,7 +93,8 @@ def _add(queue: SchedulingQueue, pod: QueuedPod, at_ns: int) -> None:
 
 
 def _read_update(message: queue_pb2.Update) -> tuple[QueuedPod | None, QueuedPod]:
-    _check_gates(message)
+    if message.gates:
+        raise FieldError("gates", _GATES)
     new = codec.queued_pod(message.pod, field="pod", sort_key=message.sort_key, compared=True)
     if not message.HasField("old"):
         return None, new

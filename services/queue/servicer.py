@@ -4,8 +4,6 @@ Every operation, unary or in a stream, goes through the table in operations.py; 
 refused has changed nothing.
 """
 
-# ruff: noqa: N802, ARG002 - the generated base class gives the names and the arguments
-
 from __future__ import annotations
 
 import asyncio

@@ -30,7 +30,7 @@ FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
 )
 @listen_options(50052)
 def main(queue_address: str, listen: Listen) -> None:
-    r"""Run the scheduler service: where pods go, and whom they displace.
+    """Run the scheduler service: where pods go, and whom they displace.
 
     It needs a scheduling queue service:
 

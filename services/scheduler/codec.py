@@ -110,10 +110,14 @@ class StepEncoder:
         operation.delete.pod.CopyFrom(pod_ref(step.pod))
 
     def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
-        operation.assigned_pod_add.pod.CopyFrom(self._messages[step.pod.uid])
+        self._put_metadata(step.pod.uid, operation.assigned_pod_add.pod)
 
     def _assigned_update(self, step: AssignedPodUpdate, operation: queue_pb2.Operation) -> None:
-        operation.assigned_pod_update.pod.CopyFrom(self._messages[step.new.uid])
+        self._put_metadata(step.new.uid, operation.assigned_pod_update.pod)
+
+    def _put_metadata(self, uid: str, out: pod_pb2.Pod) -> None:
+        """Write what a queue reads of an assigned pod: its labels and its namespace."""
+        out.metadata.CopyFrom(self._messages[uid].metadata)
 
     def _nominate(self, step: Nominate, operation: queue_pb2.Operation) -> None:
         operation.nominate.pod.CopyFrom(self.ref(step.uid))

@@ -59,10 +59,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self._sessions: Sessions[SchedulerSession] = Sessions("scheduler")
         self._running: set[str] = set()
 
-    async def Open(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        del context
         options_of(request.config, request.config.queue.mode or "v1.20")
         queue = await self._queue.open(request.config.queue)
         options = options_of(request.config, queue.config.mode)
@@ -75,67 +74,59 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             version=package_version(),
         )
 
-    async def CloseSession(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def CloseSession(
         self, request: service_pb2.CloseSessionRequest, context: _Context
     ) -> service_pb2.CloseSessionResponse:
-        del context
         session = self._sessions.close(request.session)
         if session is not None:
             await session.core.queue.close()
         return service_pb2.CloseSessionResponse()
 
-    async def RunRound(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def RunRound(
         self, request: service_pb2.RunRoundRequest, context: _Context
     ) -> service_pb2.RunRoundResponse:
-        del context
         answer = await self._round(request)
         return service_pb2.RunRoundResponse(outcomes=answer.outcomes)
 
-    async def Stream(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Stream(
         self, request_iterator: AsyncIterator[service_pb2.StreamRequest], context: _Context
     ) -> AsyncIterator[service_pb2.StreamResponse]:
-        del context
         async for request in request_iterator:
             yield await self._round(request)
 
-    async def Evaluate(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        del context
         options = options_of(request.config, "v1.34")
         return service_pb2.EvaluateResponse(evaluation=evaluation.evaluate(request, options))
 
-    async def EvaluatePending(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def EvaluatePending(
         self, request: service_pb2.EvaluatePendingRequest, context: _Context
     ) -> service_pb2.EvaluatePendingResponse:
-        del context
         session = self._sessions.get(request.stamp)
         found = evaluation.evaluate_pending(session.core.core, request, session.at_ns)
         state = await session.core.queue.dump()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
         return service_pb2.EvaluatePendingResponse(evaluation=found, entry=entry)
 
-    async def Dump(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Dump(
         self, request: service_pb2.DumpRequest, context: _Context
     ) -> service_pb2.DumpResponse:
-        del context
         session = self._sessions.get(request.stamp)
         state = evaluation.state_of(session.core, session.at_ns)
         state.queue.CopyFrom(await session.core.queue.dump())
         return service_pb2.DumpResponse(state=state)
 
-    async def Checkpoint(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Checkpoint(
         self, request: service_pb2.CheckpointRequest, context: _Context
     ) -> AsyncIterator[service_pb2.CheckpointResponse]:
-        del context
         self._sessions.get(request.stamp)
         raise UnservedError("the scheduler does not save its sessions yet")
         yield  # makes this a generator, as a stream of answers is
 
-    async def Restore(  # noqa: N802, D102 - gRPC's name; the proto says what it does
+    async def Restore(
         self, request_iterator: AsyncIterator[service_pb2.RestoreRequest], context: _Context
     ) -> service_pb2.RestoreResponse:
-        del request_iterator, context
         raise UnservedError("the scheduler does not restore sessions yet")
 
     async def _round(

@@ -13,7 +13,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
@@ -25,6 +25,8 @@ FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"
 S = 1_000_000_000
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 Op = queue_pb2.Operation
+POP, REF, META = session_pb2.PopId, session_pb2.PodRef, meta_pb2.ObjectMeta
+NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def failed(pop: session_pb2.PopId, at_ns: int = 0) -> Op:
     return operation("add_unschedulable", queue_pb2.AddUnschedulable(pop=pop), at_ns)
 
 
-NAMELESS = queue_pb2.Add(pod=pod_pb2.Pod(metadata={"name": "p"}))
+NAMELESS = queue_pb2.Add(pod=pod_pb2.Pod(metadata=META(name="p")))
 BAD_SELECTOR = queue_pb2.Add(pod=pod("p", affinity=[{"match_labels": {"a": "b"}}]))
 REQUIRED = "required_during_scheduling_ignored_during_execution"
 getattr(BAD_SELECTOR.pod.spec.affinity.pod_affinity, REQUIRED)[
@@ -68,25 +70,25 @@ getattr(BAD_SELECTOR.pod.spec.affinity.pod_affinity, REQUIRED)[
 REFUSALS = {
     "add.pod.metadata.uid": operation("add", NAMELESS, 5),
     "add.pod.metadata.name": operation(
-        "add", queue_pb2.Add(pod=pod_pb2.Pod(metadata={"uid": "u"})), 5
+        "add", queue_pb2.Add(pod=pod_pb2.Pod(metadata=META(uid="u"))), 5
     ),
     "add.gates": operation("add", queue_pb2.Add(pod=pod("p"), gates=["g"]), 5),
     "add.pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
     ".labelSelector.matchExpressions[0].operator": operation("add", BAD_SELECTOR, 5),
     "update.old.metadata": operation("update", queue_pb2.Update(old=pod("a"), pod=pod("b")), 5),
-    "delete.pod.name": operation("delete", queue_pb2.Delete(pod={"uid": "u"}), 5),
+    "delete.pod.name": operation("delete", queue_pb2.Delete(pod=REF(uid="u")), 5),
     "commit_pop.pop.uid": operation("commit_pop", queue_pb2.CommitPop(), 5),
-    "done.pop.cycle": operation("done", queue_pb2.Done(pop={"uid": "u"}), 5),
+    "done.pop.cycle": operation("done", queue_pb2.Done(pop=POP(uid="u")), 5),
     "add_unschedulable.pod.metadata.uid": operation(
         "add_unschedulable",
-        queue_pb2.AddUnschedulable(pop={"uid": "u", "cycle": 1}, pod=pod("other")),
+        queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), pod=pod("other")),
         5,
     ),
     "add_unschedulable.cycle": operation(
-        "add_unschedulable", queue_pb2.AddUnschedulable(pop={"uid": "u", "cycle": 1}, cycle=-1), 5
+        "add_unschedulable", queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), cycle=-1), 5
     ),
     "move.event.label": operation("move", queue_pb2.Move(), 5),
-    "nominate.node_name": operation("nominate", queue_pb2.Nominate(pod={"uid": "u"}), 5),
+    "nominate.node_name": operation("nominate", queue_pb2.Nominate(pod=REF(uid="u")), 5),
     "delete_nomination.pod.uid": operation("delete_nomination", queue_pb2.DeleteNomination(), 5),
     "at_ns": add("p", at_ns=2**62 + 1),
 }
@@ -178,7 +180,7 @@ def test_rules_are_answered_with_their_defaults(channel: grpc.Channel) -> None:
 
 def test_activate_is_not_served(channel: grpc.Channel) -> None:
     """It belongs to a later mode; in a batch the answer names the operation."""
-    activate = queue_pb2.Activate(pods=[{"uid": "u"}])
+    activate = queue_pb2.Activate(pods=[REF(uid="u")])
     with pytest.raises(grpc.RpcError) as error:
         UnaryClient(channel).apply("activate", activate, 0)
     assert refusal(error.value)[0] is grpc.StatusCode.UNIMPLEMENTED
@@ -260,7 +262,7 @@ def test_a_wakeup_is_the_first_useful_tick(channel: grpc.Channel) -> None:
     """A backoff that ends at 1.5 s is flushed at 2 s; then nothing waits."""
     client = StreamClient(channel)
     head = client.send([add("a")], heads=1).heads[0].pop
-    move = operation("move", queue_pb2.Move(event={"label": "NodeAdd"}), 0)
+    move = operation("move", queue_pb2.Move(event=NODE_ADD), 0)
     answer = client.send([commit(head), move, failed(head, S // 2)])
     assert answer.next_wakeup_ns == 2 * S
     answer = client.send([operation("flush_backoff", queue_pb2.FlushBackoff(), 2 * S)], heads=1)
@@ -305,7 +307,7 @@ class Scheduler:
             return [done(head.pop, at_ns)]
         again = [failed(head.pop, at_ns)]
         if kind == 3:
-            again.append(operation("move", queue_pb2.Move(event={"label": "NodeAdd"}), at_ns))
+            again.append(operation("move", queue_pb2.Move(event=NODE_ADD), at_ns))
         if kind == 4:
             name = f"{head.pod.name}-{head.attempts}"
             again.append(add(name, draw.randrange(-3, 4), at_ns))
@@ -382,7 +384,9 @@ def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> N
 def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """It would not be understood."""
     client = UnaryClient(channel)
-    chunk = session_pb2.CheckpointChunk(info={"service": "eviction", "session": "s"})
+    chunk = session_pb2.CheckpointChunk(
+        info=session_pb2.CheckpointInfo(service="eviction", session="s")
+    )
     with pytest.raises(grpc.RpcError) as error:
         client.stub.Restore(iter([pb.RestoreRequest(chunk=chunk)]), timeout=DEADLINE_S)
     assert refusal(error.value)[0] is grpc.StatusCode.FAILED_PRECONDITION

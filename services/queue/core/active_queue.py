@@ -21,6 +21,5 @@ class ActiveQueue(KeyedHeap):
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
         pod = entry.pod
-        number, sort_key = pod.rank
-        order = (number, sort_key, entry.timestamp_ns, entry.sequence, pod.key)
+        order = (*pod.rank, entry.timestamp_ns, entry.sequence, pod.key)
         self.put_in_order(order, entry)

@@ -25,9 +25,9 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
     heap = KeyedHeap()
     for turn in range(500):
         entry = make_entry("a", at_ns=turn, sequence=turn)
-        heap.put_in_order((500 - turn, (), 0, turn, entry.key), entry)
+        heap.put_in_order((500 - turn, b"", 0, turn, entry.key), entry)
     other = make_entry("b")
-    heap.put_in_order((0, (), 0, 1000, other.key), other)
+    heap.put_in_order((0, b"", 0, 1000, other.key), other)
     heap.remove(other.key)
     assert len(heap) == 1
     assert [entry.timestamp_ns for entry in heap.entries()] == [499]

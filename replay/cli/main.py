@@ -1,0 +1,93 @@
+"""`reprieve`: the command line. A command's module is loaded when the command is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from replay.cli.errors import ExitError
+
+_COMMANDS = {
+    "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
+    "get": ("replay.cli.get_command", "Show the pods or nodes of a run at a moment."),
+    "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
+    "convert": ("replay.cli.convert_command", "Convert a trace between formats."),
+    "validate": ("replay.cli.validate_command", "Check a trace and say what a replay would get."),
+    "serve": ("replay.cli.serve_command", "Run one of the services alone."),
+}
+EPILOG = """\b
+Exit codes:
+  0  done
+  2  the command line or an input is refused
+  3  a service cannot be started or reached, or stops answering
+  4  the run ended, but spans were lost on their way
+  5  the run went round at one instant without an end
+"""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which people need them."""
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return a command."""
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(_COMMANDS[cmd_name][0])
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+def _version() -> str:
+    try:
+        return version("reprieve")
+    except PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(_version(), prog_name="reprieve")
+def command() -> None:
+    """Answer, offline: who gets scheduled, who waits, who is preempted or evicted, and why.
+
+    \b
+    Examples:
+      reprieve replay cluster.yaml pods.yaml
+      reprieve replay recording/ --run runs/today -o wide
+      reprieve get pods runs/today --at 1h30m -o wide
+    """
+
+
+def main() -> None:
+    """Run the command line and turn what goes wrong into a message and an exit code."""
+    try:
+        command.main(prog_name="reprieve", standalone_mode=False)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.Abort:
+        click.echo("Aborted.", err=True)
+        sys.exit(130)
+    except ExitError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(error.code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""A run's manifest: all that its decisions are a function of, and where they were made.
+
+Nothing in it is measured, so that equal runs have equal manifests; wall times have a file of their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any, Self
+
+from replay.results.errors import RunError
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFile:
+    """A trace that was replayed: its path as given, and the SHA-256 of its bytes, hex."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a run was.
+
+    rules: the scheduler's, such as "v1.34" or "v1.16".
+    configuration: configuration files by their role, whole, and options that change decisions.
+    models: what the world assumes (replay.world.models.Models, by field).
+    services: service name to address, or to "embedded".
+    batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
+    spans: the choice as given: "off", "all" or a share such as "1%".
+    end: why the run ended; "" while it has not.
+    """
+
+    version: str
+    seed: int
+    rules: str
+    traces: tuple[TraceFile, ...]
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    models: Mapping[str, Any] = field(default_factory=dict)
+    services: Mapping[str, str] = field(default_factory=dict)
+    batch_size: int = 0
+    spans: str = "all"
+    argv: tuple[str, ...] = ()
+    finished: bool = False
+    end: str = ""
+    format_version: int = FORMAT_VERSION
+
+    def ended(self, end: str) -> Self:
+        """Return the manifest of a run that has come to its end."""
+        return replace(self, finished=True, end=end)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the manifest that JSON holds. Raises RunError for another format's."""
+        version = mapping.get("format_version")
+        if version != FORMAT_VERSION:
+            raise RunError(f"a manifest of format {version}; this version reads {FORMAT_VERSION}")
+        try:
+            values = dict(mapping)
+            values["traces"] = tuple(TraceFile(**each) for each in values["traces"])
+            values["argv"] = tuple(values["argv"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise RunError(f"a manifest that cannot be read: {error}") from error
+
+
+def trace_files(paths: Sequence[Path]) -> tuple[TraceFile, ...]:
+    """Return traces with their digests. Raises RunError where one cannot be read."""
+    return tuple(TraceFile(path=str(path), sha256=_sha256(path)) for path in paths)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error

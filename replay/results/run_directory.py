@@ -1,0 +1,186 @@
+"""The folder that a run leaves behind, and the names of the files in it.
+
+- manifest.json: what the run was; "finished" is false until its end.
+- decisions.jsonl: the decision log.
+- history.rounds.zst: every round as it was told to the scheduler.
+- spans.jsonl: spans, where they go to a file.
+- latencies.json: what was measured on the wall clock.
+- summary.json: what the summary shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import orjson
+
+from replay.results.decision_log import DecisionLog, read_decisions
+from replay.results.errors import RunError
+from replay.results.manifest import Manifest
+from replay.results.round_log import RoundLog, read_rounds
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+MANIFEST = "manifest.json"
+DECISIONS = "decisions.jsonl"
+HISTORY = "history.rounds.zst"
+SPANS = "spans.jsonl"
+LATENCIES = "latencies.json"
+SUMMARY = "summary.json"
+FILES = (MANIFEST, DECISIONS, HISTORY, SPANS, LATENCIES, SUMMARY)
+_DRAFT = ".draft"
+
+
+class RunDirectory:
+    """A run's folder; make one with `create` or `create_next`, read one with `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, *, force: bool = False) -> Self:
+        """Make the folder, which may exist if it is empty.
+
+        With `force` a former run in it is removed, and nothing else. Raises RunError otherwise.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            present = sorted(each.name for each in path.iterdir())
+            if present and not force:
+                hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
+                raise RunError(f"{path} is {hint}")
+            foreign = [name for name in present if not _is_ours(name)]
+            if foreign:
+                shown = ", ".join(foreign[:3])
+                raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
+            for name in present:
+                (path / name).unlink()
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
+        return cls(path)
+
+    @classmethod
+    def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:
+        """Make the next free folder PARENT/TRACE_NAME-N, N from 1."""
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            number = 1 + max(_numbers(parent, trace_name), default=0)
+            while True:
+                try:
+                    (parent / f"{trace_name}-{number}").mkdir()
+                except FileExistsError:
+                    number += 1
+                else:
+                    return cls(parent / f"{trace_name}-{number}")
+        except OSError as error:
+            raise RunError(f"{parent} cannot be written: {error.strerror or error}") from error
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Return an existing run. Raises RunError where `path` is none."""
+        if not (path / MANIFEST).is_file():
+            raise RunError(f"{path} is no run directory: it has no {MANIFEST}")
+        return cls(path)
+
+    # What a run writes
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest, at the beginning and again, finished, at the end."""
+        self._write_json(MANIFEST, dataclasses.asdict(manifest))
+
+    def decision_log(self) -> DecisionLog:
+        """Begin the decision log."""
+        return DecisionLog(self.create_file(DECISIONS))
+
+    def round_log(self) -> RoundLog:
+        """Begin the history."""
+        return RoundLog(self.create_file(HISTORY))
+
+    def create_file(self, name: str) -> BinaryIO:
+        """Begin one of the run's files, unbuffered. Raises RunError."""
+        try:
+            return (self.path / name).open("wb", buffering=0)
+        except OSError as error:
+            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
+            raise RunError(problem) from error
+
+    def write_latencies(self, latencies: dict[str, Any]) -> None:
+        """Write what was measured on the wall clock."""
+        self._write_json(LATENCIES, latencies)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write what the summary shows."""
+        self._write_json(SUMMARY, summary)
+
+    # What a reader finds; each raises RunError where a file is missing or broken
+
+    def manifest(self) -> Manifest:
+        """Return what the run was."""
+        return Manifest.from_mapping(self._read_json(MANIFEST))
+
+    def decisions(self) -> Iterator[trace_pb2.Decision]:
+        """Yield what was decided, in order."""
+        return read_decisions(self.path / DECISIONS)
+
+    def rounds(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield what the scheduler was told, in order."""
+        return read_rounds(self.path / HISTORY)
+
+    def spans(self) -> Iterator[dict[str, Any]]:
+        """Yield the TracesData of each line of the spans' file."""
+        path = self.path / SPANS
+        for number, text in enumerate(self._read(SPANS).splitlines(), 1):
+            yield _mapping(text, f"{path}, line {number}")
+
+    def latencies(self) -> dict[str, Any]:
+        """Return what was measured on the wall clock."""
+        return self._read_json(LATENCIES)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the summary shows."""
+        return self._read_json(SUMMARY)
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        return _mapping(self._read(name), str(self.path / name))
+
+    def _read(self, name: str) -> bytes:
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    def _write_json(self, name: str, mapping: dict[str, Any]) -> None:
+        """Write a whole file, or leave the former one as it was."""
+        text = orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        draft = self.path / f"{name}{_DRAFT}"
+        try:
+            draft.write_bytes(text)
+            draft.replace(self.path / name)
+        except OSError as error:
+            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
+            raise RunError(problem) from error
+
+
+def _is_ours(name: str) -> bool:
+    return name.removesuffix(_DRAFT) in FILES
+
+
+def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
+    for each in parent.glob(f"{trace_name}-*"):
+        text = each.name.removeprefix(f"{trace_name}-")
+        if text.isdecimal():
+            yield int(text)
+
+
+def _mapping(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{where}: is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{where}: is no JSON object")
+    return value

@@ -1,0 +1,168 @@
+"""What a run comes to, counted while it goes: from rounds, outcomes and decisions to figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from replay.results.histogram import Histogram
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+LOCAL_STORAGE = "local storage limit"
+"""Stands for the signal of an eviction that no signal caused."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """What one step took on the wall clock, and how many pods went through it."""
+
+    wall: Histogram = field(default_factory=Histogram)
+    pods: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Waiting:
+    """A pod without a node: its priority, and why its last attempt bound nothing.
+
+    `message` is "" before the first attempt; `reasons` are the plugins' words.
+    """
+
+    priority: int
+    message: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+class Tally:
+    """Figures of one run; its attributes are read once the run has ended.
+
+    waited_ns: by priority, from a pod's first entry into the queue to its binding, virtual time.
+    preempted_by: victims by preemptor, (namespace/name, priority).
+    preempted_priorities: victims by (preemptor's priority, victim's priority).
+    waiting: the pods that have no node now, by UID.
+    """
+
+    def __init__(self) -> None:
+        self.first_ns: int | None = None
+        self.last_ns = 0
+        self.rounds = 0
+        self.instants = 0
+        self.events = 0
+        self.pods = 0
+        self.cycles = 0
+        self.queue_exchanges = 0
+        self.failed_attempts = 0
+        self.decisions: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.nominated = 0
+        self.preempted_by: Counter[tuple[str, int]] = Counter()
+        self.preempted_priorities: Counter[tuple[int, int]] = Counter()
+        self.budget_violations = 0
+        self.evicted: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
+        self.waited_ns: dict[int, Histogram] = {}
+        self.waiting: dict[str, Waiting] = {}
+        self.steps: dict[str, Step] = {}
+        self._priorities: dict[str, int] = {}
+
+    def told(self, round_: scheduler_pb2.Round) -> None:
+        """Count a round's message, but not its events."""
+        if self.first_ns is None:
+            self.first_ns = round_.at_ns
+        self.instants += self.rounds == 0 or round_.at_ns != self.last_ns
+        self.last_ns = round_.at_ns
+        self.rounds += not round_.events_only
+        self.events += len(round_.events)
+
+    def pod_added(self, uid: str, priority: int, *, has_node: bool) -> None:
+        """Count a pod that has come into being."""
+        self.pods += 1
+        self._priorities[uid] = priority
+        if not has_node:
+            self.waiting[uid] = Waiting(priority=priority)
+
+    def pod_gone(self, uid: str) -> None:
+        """Forget a pod that has been removed."""
+        self.waiting.pop(uid, None)
+
+    def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Count what the scheduler answered to a round, but not its single outcomes."""
+        self.cycles += len(outcomes.outcomes)
+        self.queue_exchanges += outcomes.queue_exchanges
+        for phase in outcomes.phases:
+            self.step(phase.name, phase.wall_ns, phase.pods)
+
+    def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
+        """Count one outcome."""
+        for phase in outcome.phases:
+            self.step(phase.name, phase.wall_ns, phase.pods or 1)
+        if outcome.HasField("unschedulable"):
+            pod = self.waiting.get(outcome.pod.uid)
+            if pod is not None:
+                pod.reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
+
+    def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
+        """Count what a step took on the wall clock."""
+        step = self.steps.get(name)
+        if step is None:
+            step = self.steps[name] = Step()
+        step.wall.record(wall_ns)
+        step.pods += pods
+
+    def decided(self, decision: trace_pb2.Decision) -> None:
+        """Count a decision."""
+        observed = decision.observed
+        case = observed.WhichOneof("observed")
+        if case is None:
+            return
+        if decision.refused:
+            self.refused[case] += 1
+            return
+        self.decisions[case] += 1
+        count = _COUNTED.get(case)
+        if count is not None:
+            count(self, observed)
+
+    def _scheduled(self, observed: trace_pb2.Observed) -> None:
+        uid = observed.object.uid
+        priority = self._priorities.get(uid, 0)
+        self.waiting.pop(uid, None)
+        histogram = self.waited_ns.get(priority)
+        if histogram is None:
+            histogram = self.waited_ns[priority] = Histogram()
+        histogram.record(observed.scheduled.waited_ns)
+
+    def _failed(self, observed: trace_pb2.Observed) -> None:
+        self.failed_attempts += 1
+        pod = self.waiting.get(observed.object.uid)
+        if pod is not None:
+            pod.message = observed.failed_scheduling.message
+            if observed.failed_scheduling.reason != "Unschedulable":
+                pod.reasons = (observed.failed_scheduling.reason,)
+
+    def _nominated(self, observed: trace_pb2.Observed) -> None:
+        self.nominated += bool(observed.nominated.node_name)
+
+    def _preempted(self, observed: trace_pb2.Observed) -> None:
+        by = observed.preempted.by
+        priority = self._priorities.get(by.uid, 0)
+        self.preempted_by[f"{by.namespace}/{by.name}", priority] += 1
+        victim = self._priorities.get(observed.object.uid, 0)
+        self.preempted_priorities[priority, victim] += 1
+        self.budget_violations += observed.preempted.violates_budget
+
+    def _evicted(self, observed: trace_pb2.Observed) -> None:
+        self.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
+
+    def _finished(self, observed: trace_pb2.Observed) -> None:
+        self.ended[observed.finished.phase] += 1
+
+
+_COUNTED = {
+    "scheduled": Tally._scheduled,
+    "failed_scheduling": Tally._failed,
+    "nominated": Tally._nominated,
+    "preempted": Tally._preempted,
+    "evicted": Tally._evicted,
+    "finished": Tally._finished,
+}

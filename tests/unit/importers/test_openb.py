@@ -1,0 +1,105 @@
+"""Tests of OpenB's lists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.importers.openb import GPU_COUNT, GPU_MILLI, GPU_MODEL
+from replay.importers.options import ImportOptions
+from replay.importers.registry import open_trace
+from replay.trace.errors import TraceError
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+from tests.unit.importers.builders import S, issues, kinds
+
+_NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,0,\n"
+_HEAD = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,"
+    "creation_time,deletion_time,scheduled_time\n"
+)
+_PODS = _HEAD + (
+    "p0,12000,16384,2,1000,P100|T4,LS,Running,5,105,25\n"
+    "p1,6000,0,0,0,,BE,Pending,0,94,\n"
+    "p2,6000,1024,1,460,,Burstable,Failed,7,12902960,8\n"
+)
+
+
+def _imported(path: Path, pods: str = _PODS, **options: bool) -> list[Record]:
+    (path / "nodes.csv").write_text(_NODES)
+    (path / "pods.csv").write_text(pods)
+    return list(open_trace([path], options=ImportOptions(**options)))  # type: ignore[arg-type]  # flags only
+
+
+def _pods(records: list[Record]) -> list[Record]:
+    return [record for record in records if record.HasField("pod_create")]
+
+
+def test_all_pods_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """By default: with its own times the data set never fills its nodes."""
+    pods = _pods(_imported(tmp_path))
+    assert [each.pod_create.pod.metadata.name for each in pods] == ["p0", "p1", "p2"]
+    assert all(each.at_ns == 0 and not each.pod_create.HasField("life") for each in pods)
+
+
+def test_times_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
+    """Service time is from scheduled to deleted; the snapshot's time censors it."""
+    pods = _pods(records := _imported(tmp_path, openb_timed=True))
+    assert [each.at_ns // S for each in pods] == [0, 5, 7]
+    never, ran, censored = (each.pod_create.life for each in pods)
+    assert not never.HasField("service_time_ns")
+    assert ran.service_time_ns == 80 * S
+    assert not ran.censored
+    assert censored.censored
+    assert censored.fails
+    assert {each.kind for each in issues(records)} == {"never-ran", "no-request"}
+
+
+def test_gpus_are_extended_resources_and_models_an_affinity(tmp_path: Path) -> None:
+    """As the data set's own manifests have them."""
+    records = _imported(tmp_path)
+    nodes = [record.create.node for record in records if record.create.HasField("node")]
+    assert nodes[0].status.allocatable[GPU_MILLI] == "2000"
+    assert nodes[0].metadata.labels[GPU_MODEL] == "P100"
+    assert GPU_COUNT not in nodes[1].status.allocatable
+    spec = _pods(records)[0].pod_create.pod.spec
+    assert spec.containers[0].resources.requests[GPU_COUNT] == "2"
+    assert spec.containers[0].resources.requests[GPU_MILLI] == "2000"
+    required = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
+    assert list(required.node_selector_terms[0].match_expressions[0].values) == ["P100", "T4"]
+
+
+def test_gpus_can_be_left_out(tmp_path: Path) -> None:
+    """For comparisons of cores and memory alone."""
+    spec = _pods(_imported(tmp_path, openb_gpu=False))[0].pod_create.pod.spec
+    assert set(spec.containers[0].resources.requests) == {"cpu", "memory"}
+    assert not spec.HasField("affinity")
+
+
+def test_a_quality_of_service_becomes_a_class_and_its_priority(tmp_path: Path) -> None:
+    """The data set has no integer priorities."""
+    records = _imported(tmp_path)
+    classes = [
+        each.create.priority_class for each in records if each.create.HasField("priority_class")
+    ]
+    assert {each.metadata.name: each.value for each in classes} == {
+        "be": 0,
+        "burstable": 100,
+        "ls": 1000,
+    }
+    assert kinds(records).index("create priority_class") < kinds(records).index("pod_create")
+    assert [each.pod_create.pod.spec.priority for each in _pods(records)] == [1000, 0, 100]
+
+
+def test_the_short_lists_have_no_times(tmp_path: Path) -> None:
+    """Those of several GPUs have five columns."""
+    short = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,0,0\n"
+    assert len(_pods(_imported(tmp_path, short))) == 1
+    with pytest.raises(TraceError, match="this list has no times"):
+        _imported(tmp_path, short, openb_timed=True)
+
+
+def test_a_broken_number_is_refused_with_its_line(tmp_path: Path) -> None:
+    """And with its column."""
+    with pytest.raises(TraceError, match=r"pods\.csv, line 2: cpu_milli: 'x'"):
+        _imported(tmp_path, _HEAD + "p,x,1,0,0,,LS,Running,0,1,0\n")
