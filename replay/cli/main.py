@@ -52,7 +52,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return Reprieve's version for people, also where it is not installed."""
     try:
         return version("reprieve")
     except PackageNotFoundError:
@@ -60,7 +61,7 @@ def _version() -> str:
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="reprieve")
+@click.version_option(package_version(), prog_name="reprieve")
 def command() -> None:
     """Answer, offline: who gets scheduled, who waits, who is preempted or evicted, and why.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
         )
         return command(trace=trace, **rest)
 
-    with_trace.__name__ = command.__name__
-    with_trace.__doc__ = command.__doc__
+    functools.update_wrapper(with_trace, command)
     for option in reversed(_OPTIONS):
         with_trace = option(with_trace)
     return with_trace

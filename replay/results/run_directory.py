@@ -100,9 +100,9 @@ class RunDirectory:
         return RoundLog(self.create_file(HISTORY))
 
     def create_file(self, name: str) -> BinaryIO:
-        """Begin one of the run's files, unbuffered. Raises RunError."""
+        """Begin one of the run's files. Raises RunError."""
         try:
-            return (self.path / name).open("wb", buffering=0)
+            return (self.path / name).open("wb")
         except OSError as error:
             problem = f"{self.path / name} cannot be written: {error.strerror or error}"
             raise RunError(problem) from error

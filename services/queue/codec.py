@@ -49,7 +49,8 @@ def affinity_terms(
 
     A term without a selector matches no pod and is left out. The namespaces are those by name,
     or the pod's own: the modes that look at terms here know no namespaceSelector.
-    Source: kubernetes v1.20 pkg/scheduler/util/topologies.go, GetNamespacesFromPodAffinityTerm.
+    Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
+    getUnschedulablePodsWithMatchingAffinityTerm.
     """
     required = spec.affinity.pod_affinity.required_during_scheduling_ignored_during_execution
     return tuple(_terms(required, namespace, f"{field}.{_TERMS}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,7 @@ def listen_options(port: int) -> Callable[[Callable[..., Any]], Callable[..., An
             )
             return command(listen=listen, **rest)
 
-        with_listen.__name__ = command.__name__
-        with_listen.__doc__ = command.__doc__
+        functools.update_wrapper(with_listen, command)
         for option in reversed(_options(port)):
             with_listen = option(with_listen)
         return with_listen

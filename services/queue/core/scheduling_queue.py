@@ -425,11 +425,6 @@ class SchedulingQueue:
         return self._sequence
 
     def _as_popped(self, entry: Entry, cycle: int) -> Popped:
-        return Popped(
-            pod=entry.pod,
-            cycle=cycle,
-            attempts=entry.attempts + 1,
-            initial_attempt_ns=entry.initial_attempt_ns,
-            timestamp_ns=entry.timestamp_ns,
-            nominated_node_name=self._nominator.node_of(entry.pod.uid),
-        )
+        pod, timestamp_ns, initial_attempt_ns, attempts, _sequence, _failure = entry
+        nominated = self._nominator.node_of(pod.uid)
+        return Popped(pod, cycle, attempts + 1, initial_attempt_ns, timestamp_ns, nominated)

@@ -1,0 +1,204 @@
+"""`reprieve replay`: play a trace through the services and show what was decided."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from replay.backends.errors import BackendError
+from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError
+from replay.cli.main import package_version
+from replay.cli.parameters import DURATION, SHARE
+from replay.cli.progress import Progress
+from replay.cli.traces import TraceArguments, trace_options
+from replay.results.errors import RunError
+from replay.runner import Finished, Settings, run_replay
+from replay.world.models import Models
+from replay.world.replay import LoopError
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(name="replay")
+@trace_options
+@click.option(
+    "--run",
+    "run_path",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where to leave the results. Default: runs/TRACE-N, the next free N.",
+)
+@click.option("--force", is_flag=True, help="Replace a former run in --run.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "yaml"]),
+    default="table",
+    show_default=True,
+    help="How to print the summary.",
+)
+@click.option("--seed", default=0, show_default=True, help="Breaks ties; see `feasible, tied`.")
+@click.option(
+    "--rules",
+    type=click.Choice(["v1.34", "v1.16"]),
+    default="v1.34",
+    show_default=True,
+    help="Whose scheduling and preemption rules.",
+)
+@click.option(
+    "--queue-mode",
+    type=click.Choice(["v1.20", "v1.16"]),
+    default="v1.20",
+    show_default=True,
+    help="Whose queue.",
+)
+@click.option("--until", "until_ns", type=DURATION, help="Stop after this simulated time.")
+@click.option(
+    "--scheduler",
+    "scheduler_address",
+    default="",
+    metavar="HOST:PORT",
+    help="A scheduler service elsewhere; it knows its own queue. Default: child processes.",
+)
+@click.option(
+    "--eviction",
+    "eviction_address",
+    default="",
+    metavar="HOST:PORT",
+    help="An eviction service elsewhere. Default: a child process.",
+)
+@click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
+@click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
+@click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")
+@click.option(
+    "--batch-size",
+    default=0,
+    type=click.IntRange(0, 100_000),
+    help="Pods in one exchange of scheduler and queue. Changes speed, never a decision.",
+)
+@click.option(
+    "--start-delay",
+    "start_delay_ns",
+    type=DURATION,
+    default="0s",
+    show_default=True,
+    help="From bound to Running, where the trace does not say.",
+)
+@click.option(
+    "--shutdown",
+    "shutdown_ns",
+    type=DURATION,
+    help="From SIGTERM to a pod's end, where the trace does not say. Default: its grace period.",
+)
+@click.option(
+    "--budget-status",
+    type=click.Choice(["computed", "recorded"]),
+    default="computed",
+    show_default=True,
+    help="Whether disruption budgets' status is computed, or taken from the trace.",
+)
+@click.option("--no-eviction", is_flag=True, help="Leave node-pressure eviction out.")
+@click.option(
+    "--spans",
+    "span_share",
+    type=SHARE,
+    default="all",
+    show_default=True,
+    help="Pods whose spans are kept. They go into the run, or to OTEL_EXPORTER_OTLP_ENDPOINT.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(
+    *,
+    trace: TraceArguments,
+    run_path: Path | None,
+    force: bool,
+    output: str,
+    seed: int,
+    rules: str,
+    queue_mode: str,
+    until_ns: int | None,
+    scheduler_address: str,
+    eviction_address: str,
+    scheduler_config: Path | None,
+    kubelet_config: Path | None,
+    disable_preemption: bool,
+    batch_size: int,
+    start_delay_ns: int,
+    shutdown_ns: int | None,
+    budget_status: str,
+    no_eviction: bool,
+    span_share: float,
+    quiet: bool,
+) -> None:
+    """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
+
+    TRACE... is a recording (files or a folder), manifests, OpenB's CSV files or Reprieve's own
+    format. The services are started as child processes, unless addresses are given.
+
+    \b
+    Examples:
+      reprieve replay nodes.yaml pods.yaml
+      reprieve replay recording/ --run runs/today --seed 7 -o json
+      reprieve replay cluster.ktr --rules v1.16 --disable-preemption
+      reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
+    """
+    settings = Settings(
+        version=package_version(),
+        argv=tuple(sys.argv[1:]),
+        trace_paths=trace.paths,
+        scheduler_address=scheduler_address,
+        eviction_address=eviction_address,
+        scheduler=scheduler_pb2.SchedulerConfig(
+            rules=rules,
+            seed=seed,
+            kube_scheduler_configuration=_text(scheduler_config),
+            queue=queue_pb2.QueueConfig(mode=queue_mode),
+            batch_size=batch_size,
+            disable_preemption=disable_preemption,
+        ),
+        eviction=_eviction_config(kubelet_config),
+        models=Models(
+            start_delay_ns=start_delay_ns,
+            shutdown_ns=shutdown_ns,
+            eviction=not no_eviction,
+            recorded_budget_status=budget_status == "recorded",
+        ),
+        until_ns=until_ns,
+        run_path=run_path,
+        force=force,
+        span_share=span_share,
+    )
+    finished = _run(settings, trace, quiet=quiet)
+    _show(finished, output)
+
+
+def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
+    try:
+        with Progress(quiet=quiet) as progress:
+            return run_replay(settings, trace.records(), progress)
+    except RunError as error:
+        raise ExitError(REFUSED, str(error)) from error
+    except BackendError as error:
+        raise ExitError(SERVICE, str(error)) from error
+    except LoopError as error:
+        raise ExitError(LOOP, str(error)) from error
+
+
+def _text(path: Path | None) -> str:
+    return path.read_text(encoding="utf-8") if path is not None else ""
+
+
+def _eviction_config(path: Path | None) -> eviction_pb2.EvictionConfig:
+    if path is None:
+        return eviction_pb2.EvictionConfig(use_defaults=True)
+    return eviction_pb2.EvictionConfig(kubelet_configuration=_text(path))
+
+
+def _show(finished: Finished, output: str) -> None:
+    click.echo(f"{finished.end.value}; {output} summary to come; run {finished.run.path}")
+    if False:
+        raise ExitError(SPANS_LOST, "spans were lost")

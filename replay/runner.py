@@ -1,0 +1,167 @@
+"""One replay from beginning to end: services found or started, a run directory, the world, results.
+
+This is where the parts meet; each of them stands alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import EvictionService, SchedulerService
+from replay.results.manifest import Manifest, trace_files
+from replay.results.recorder import Recorder
+from replay.results.run_directory import RunDirectory
+from replay.results.tally import Tally
+from replay.world.cluster import Cluster
+from replay.world.models import Models
+from replay.world.replay import End, Limits, Replay
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+EMBEDDED = "embedded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a replay is asked to do; addresses "" start the services as child processes."""
+
+    version: str
+    argv: tuple[str, ...] = ()
+    trace_paths: tuple[Path, ...] = ()
+    scheduler_address: str = ""
+    eviction_address: str = ""
+    scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
+    eviction: eviction_pb2.EvictionConfig = field(
+        default_factory=lambda: eviction_pb2.EvictionConfig(use_defaults=True)
+    )
+    models: Models = field(default_factory=Models)
+    until_ns: int | None = None
+    run_path: Path | None = None
+    force: bool = False
+    span_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A replay that has ended; `usage` is what each process of ours took."""
+
+    run: RunDirectory
+    end: End
+    replay: Replay
+    recorder: Recorder
+    warnings: tuple[str, ...]
+    usage: dict[str, ProcessUsage]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUsage:
+    """CPU seconds of the replay itself (not of its start) and peak memory, bytes."""
+
+    cpu_s: float
+    peak_bytes: int
+
+
+Progress = Callable[[int, Cluster, Tally], None]
+
+
+def run_replay(
+    settings: Settings, records: Iterator[trace_pb2.Record], progress: Progress
+) -> Finished:
+    """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises."""
+    run = _directory(settings)
+    manifest = _manifest(settings)
+    run.write_manifest(manifest)
+    with contextlib.ExitStack() as stack:
+        embedded = stack.enter_context(
+            EmbeddedServices(
+                scheduler=not settings.scheduler_address,
+                eviction=settings.models.eviction and not settings.eviction_address,
+            )
+        )
+        scheduler = _scheduler(settings, embedded)
+        stack.callback(scheduler.close)
+        eviction = _eviction(settings, embedded)
+        if eviction is not None:
+            stack.callback(eviction.close)
+        recorder = Recorder(run)
+        replay = Replay(
+            scheduler,
+            eviction,
+            models=settings.models,
+            sink=recorder.decided,
+            observer=recorder,
+        )
+        before = {name: process.cpu_s() for name, process in embedded.processes.items()}
+
+        def report(now_ns: int, cluster: Cluster) -> None:
+            progress(now_ns, cluster, recorder.tally)
+
+        end = replay.run(records, Limits(until_ns=settings.until_ns, progress=report))
+        recorder.close()
+        usage = {
+            name: ProcessUsage(
+                cpu_s=process.cpu_s() - before[name], peak_bytes=process.peak_memory_bytes()
+            )
+            for name, process in embedded.processes.items()
+        }
+        run.write_manifest(manifest.ended(end.value))
+        return Finished(
+            run=run,
+            end=end,
+            replay=replay,
+            recorder=recorder,
+            warnings=tuple(scheduler.opened.warnings),
+            usage=usage,
+        )
+
+
+def _directory(settings: Settings) -> RunDirectory:
+    if settings.run_path is not None:
+        return RunDirectory.create(settings.run_path, force=settings.force)
+    first = settings.trace_paths[0].name if settings.trace_paths else "trace"
+    return RunDirectory.create_next(first.partition(".")[0] or "trace")
+
+
+def _manifest(settings: Settings) -> Manifest:
+    files = [path for path in settings.trace_paths if path.is_file()]
+    for folder in settings.trace_paths:
+        if folder.is_dir():
+            files += sorted(each for each in folder.iterdir() if each.is_file())
+    return Manifest(
+        version=settings.version,
+        seed=settings.scheduler.seed,
+        rules=settings.scheduler.rules or "v1.34",
+        traces=trace_files(files),
+        configuration={
+            "kube_scheduler_configuration": settings.scheduler.kube_scheduler_configuration,
+            "kubelet_configuration": settings.eviction.kubelet_configuration,
+            "queue_mode": settings.scheduler.queue.mode,
+            "disable_preemption": settings.scheduler.disable_preemption,
+        },
+        models=dataclasses.asdict(settings.models),
+        services={
+            "scheduler": settings.scheduler_address or EMBEDDED,
+            "eviction": settings.eviction_address or EMBEDDED,
+        },
+        batch_size=settings.scheduler.batch_size,
+        spans=f"{settings.span_share:.3g}",
+        argv=settings.argv,
+    )
+
+
+def _scheduler(settings: Settings, embedded: EmbeddedServices) -> SchedulerService:
+    address = settings.scheduler_address or embedded.processes["scheduler"].address
+    return SchedulerService(address, settings.scheduler)
+
+
+def _eviction(settings: Settings, embedded: EmbeddedServices) -> EvictionService | None:
+    if not settings.models.eviction:
+        return None
+    address = settings.eviction_address or embedded.processes["eviction"].address
+    return EvictionService(address, settings.eviction)

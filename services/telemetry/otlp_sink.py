@@ -1,0 +1,92 @@
+"""Spans to a collector over OTLP/gRPC, in batches, each waited for.
+
+The SDK's BatchSpanProcessor drops spans in silence when it cannot keep up and passes over an
+exporter's failure, so the exporter is called here, in the caller's own time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlags
+from opentelemetry.util.types import Attributes
+
+from services.telemetry import span as own
+from services.telemetry.resource import SCOPE
+
+_SPANS_PER_BATCH = 512
+_FLAGS = TraceFlags(TraceFlags.SAMPLED)
+
+
+class OtlpSpanSink:
+    """Hands spans to an exporter and counts what it has taken.
+
+    After a batch that was not taken the others are counted only: the run has failed already, and
+    the exporter has tried again for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows.
+    """
+
+    def __init__(self, exporter: SpanExporter, target: str, resource: Resource) -> None:
+        self._exporter = exporter
+        self._target = target
+        self._resource = resource
+        self._scope = InstrumentationScope(SCOPE)
+        self._pending: list[own.Span] = []
+        self._ended = self._delivered = 0
+        self._problem = ""
+
+    def end(self, span: own.Span) -> None:
+        """Take a span that has ended."""
+        self._ended += 1
+        self._pending.append(span)
+        if len(self._pending) >= _SPANS_PER_BATCH:
+            self._export()
+
+    def close(self) -> own.Delivery:
+        """Deliver what is left and end the exporter."""
+        self._export()
+        self._exporter.shutdown()
+        return own.Delivery(
+            ended=self._ended,
+            delivered=self._delivered,
+            target=self._target,
+            problem=self._problem,
+        )
+
+    def _export(self) -> None:
+        spans, self._pending = self._pending, []
+        if self._problem or not spans:
+            return
+        result = self._exporter.export([self._readable(span) for span in spans])
+        if result is SpanExportResult.SUCCESS:
+            self._delivered += len(spans)
+        else:
+            self._problem = f"{self._target} did not take a batch of {len(spans)} spans"
+
+    def _readable(self, span: own.Span) -> ReadableSpan:
+        context = _context(span.context)
+        parent = None
+        if span.parent_id:
+            parent = _context(own.SpanContext(span.context.trace_id, span.parent_id))
+        return ReadableSpan(
+            name=span.name,
+            context=context,
+            parent=parent,
+            resource=self._resource,
+            attributes=cast("Attributes", cast("Mapping[str, object]", span.attributes)),
+            links=[Link(_context(link)) for link in span.links],
+            status=Status(StatusCode.ERROR, span.error) if span.error else Status(),
+            start_time=span.start_ns,
+            end_time=span.end_ns,
+            instrumentation_scope=self._scope,
+        )
+
+
+def _context(context: own.SpanContext) -> SpanContext:
+    return SpanContext(
+        int(context.trace_id, 16), int(context.span_id, 16), is_remote=False, trace_flags=_FLAGS
+    )

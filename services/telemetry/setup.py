@@ -1,0 +1,40 @@
+"""Where spans go: to a file, or to the collector that the standard OTEL_ variables name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+from services.telemetry.file_sink import FileSpanSink
+from services.telemetry.otlp_sink import OtlpSpanSink
+from services.telemetry.resource import resource
+from services.telemetry.span import SpanSink
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+class TelemetryError(ValueError):
+    """Variables of OpenTelemetry's that ask for what is not served; the text is for people."""
+
+
+def open_span_sink(path: Path, version: str, environment: Mapping[str, str]) -> SpanSink:
+    """Return a sink to the collector that `environment` names, or else to a file at `path`.
+
+    The exporter reads the process' own OTEL_EXPORTER_OTLP_ variables (endpoint, headers, timeout,
+    certificate, compression). Raises TelemetryError for a protocol other than gRPC, and OSError
+    where the file cannot be made.
+    """
+    endpoint = _first(environment, _ENDPOINTS)
+    if not endpoint:
+        return FileSpanSink(path, resource(version))
+    protocol = _first(environment, _PROTOCOLS) or "grpc"
+    if protocol != "grpc":
+        raise TelemetryError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not served: use grpc")
+    return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource(version))
+
+
+def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := environment.get(name, ""))), "")
