@@ -1,4 +1,4 @@
-"""The recorder: it sees all of a run, writes it down and counts it; nothing comes back into the run.
+"""The recorder sees all of a run, writes it down and counts it; nothing comes back into the run.
 
 It stands at the edge, so it reads the wall clock: how long a round took is measured here.
 """
@@ -6,28 +6,47 @@ It stands at the edge, so it reads the wall clock: how long a round took is meas
 from __future__ import annotations
 
 from dataclasses import asdict
-from time import perf_counter_ns
+from time import perf_counter_ns, time_ns
 from typing import Any
 
+from replay.results.pod_spans import PodSpans
+from replay.results.round_spans import RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
-
-RUN_ROUND = "runRound"
-"""The step that lasts from a round's telling to its outcomes, gRPC and all."""
+from services.telemetry.sampling import Sampling
+from services.telemetry.span import Delivery, SpanSink
 
 
 class Recorder:
-    """Observes a replay (its Observer), takes its decisions (its Sink) and keeps the `tally`."""
+    """Observes a replay (its Observer), takes its decisions (its Sink) and keeps the `tally`.
 
-    def __init__(self, run: RunDirectory) -> None:
+    `spans` is where spans go, None for none; `sampling` which pods have some.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        *,
+        spans: SpanSink | None = None,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+    ) -> None:
         self.tally = Tally()
+        self.wall_ns = 0
         self._run = run
         self._decision_log = run.decision_log()
         self._round_log = run.round_log()
         self._began_ns = self._told_ns = perf_counter_ns()
-        self.wall_ns = 0
+        self._epoch_ns = time_ns() - self._began_ns
+        self._sink = spans
+        self._pod_spans: PodSpans | None = None
+        self._round_spans: RoundSpans | None = None
+        if spans is not None:
+            sampling = sampling or Sampling(1.0)
+            self._pod_spans = PodSpans(spans, sampling, seed)
+            self._round_spans = RoundSpans(spans, sampling, seed, self._epoch_ns + self._began_ns)
 
     def round_told(self, round_: scheduler_pb2.Round) -> None:
         """Write down a round and count what has happened."""
@@ -37,10 +56,7 @@ class Recorder:
             match event.WhichOneof("event"):
                 case "add":
                     if event.add.HasField("pod"):
-                        pod = event.add.pod
-                        self.tally.pod_added(
-                            pod.metadata.uid, pod.spec.priority, has_node=bool(pod.spec.node_name)
-                        )
+                        self._pod_added(event)
                 case "delete":
                     self.tally.pod_gone(event.delete.uid)
         self._told_ns = perf_counter_ns()
@@ -52,18 +68,39 @@ class Recorder:
         self.tally.outcomes(outcomes)
         for outcome in outcomes.outcomes:
             self.tally.outcome(outcome)
+            if self._pod_spans is not None:
+                self._pod_spans.outcome(outcome)
+        if self._round_spans is not None:
+            began_ns = self._epoch_ns + self._told_ns
+            self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Write down a decision and count it."""
         self._decision_log.write(decision)
         self.tally.decided(decision)
+        if self._pod_spans is not None:
+            self._pod_spans.decided(decision)
 
-    def close(self) -> None:
-        """End the files. `wall_ns` is from the recorder's making to here."""
+    def measured(self, step: str, wall_ns: int, pods: int = 0) -> None:
+        """Count what another step took on the wall clock, such as an exchange of evictions."""
+        self.tally.step(step, wall_ns, pods)
+
+    def close(self) -> Delivery:
+        """End the files and the spans, and tell what became of those.
+
+        `wall_ns` is then the time from the recorder's making to here, before the last writes.
+        """
         self.wall_ns = perf_counter_ns() - self._began_ns
         self._decision_log.close()
         self._round_log.close()
         self._run.write_latencies(self._latencies())
+        return self._close_spans()
+
+    def _pod_added(self, event: scheduler_pb2.Event) -> None:
+        pod = event.add.pod
+        self.tally.pod_added(pod.metadata.uid, pod.spec.priority, has_node=bool(pod.spec.node_name))
+        if self._pod_spans is not None:
+            self._pod_spans.created(event.at_ns, pod)
 
     def _latencies(self) -> dict[str, Any]:
         steps = {
@@ -71,3 +108,12 @@ class Recorder:
             for name, step in sorted(self.tally.steps.items())
         }
         return {"wall_ns": self.wall_ns, "steps": steps}
+
+    def _close_spans(self) -> Delivery:
+        if self._sink is None:
+            return Delivery()
+        if self._pod_spans is not None:
+            self._pod_spans.close(self.tally.last_ns)
+        if self._round_spans is not None:
+            self._round_spans.close(time_ns())
+        return self._sink.close()

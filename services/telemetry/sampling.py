@@ -33,23 +33,26 @@ class TraceIds:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """The share of traces to keep, 0 to 1, and the choice as it was given."""
+    """The share of traces to keep, 0 to 1."""
 
     share: float
-    text: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read "off", "all" or a percentage such as "1%". Raises ValueError for anything else."""
         if text in ("off", "all"):
-            return cls(float(text == "all"), text)
+            return cls(float(text == "all"))
         try:
             percentage = float(text.removesuffix("%"))
         except ValueError:
             percentage = -1.0
         if not text.endswith("%") or not 0 <= percentage <= 100:
             raise ValueError(f'{text!r} is none of "off", "all" or a percentage such as "1%"')
-        return cls(percentage / 100, text)
+        return cls(percentage / 100)
+
+    def __str__(self) -> str:
+        """Return the share as `parse` reads it."""
+        return {0.0: "off", 1.0: "all"}.get(self.share, f"{self.share:.6%}".rstrip("0%.") + "%")
 
     def pick(self, seed: int, name: str) -> TraceIds | None:
         """Return the ids of the trace of `name` (a pod's UID), None where it is not kept."""

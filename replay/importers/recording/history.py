@@ -51,11 +51,11 @@ class History:
         if object_uid in self._gone or (old is None and change.type is ChangeType.DELETED):
             self._drop("late-event", change, "of an object that has gone")
             return
-        if old is not None and self._is_known(old, raw):
+        deleted = change.type is ChangeType.DELETED
+        if old is not None and not deleted and self._is_known(old, raw):
             self._drop("duplicate-event", change, "known already")
             return
         yield from self._replaced(change, object_uid)
-        deleted = change.type is ChangeType.DELETED
         # A change of an object whose creation was not seen: it was there before.
         initial = change.initial or (old is None and change.type is ChangeType.MODIFIED)
         self._last[object_uid] = raw

@@ -27,7 +27,6 @@ from services.scheduler.core.decisions import (
     Stage,
 )
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
-from services.scheduler.core.events_operations import QueueAdd, QueueDelete, QueueUpdate
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
@@ -37,6 +36,7 @@ from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
     AddUnschedulable,
@@ -92,7 +92,7 @@ class Scheduler:
         }
         self._preemptor = Preemptor(rules=options.rules.preemption)
         self.pods: dict[str, Pod] = {}
-        self._gated: set[str] = set()
+        self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
         self._unanswered: dict[PopId, Decision] = {}
         self._latest_cycle = 0
 
@@ -111,7 +111,7 @@ class Scheduler:
             assumed=assumed,
         )
         self._change_snapshot(effects.snapshot, new)
-        return self._gate(effects.operations)
+        return self._mirror.follow(effects.operations)
 
     def remove_pod(self, uid: str) -> list[QueueStep]:
         """Take a pod that went; an unknown one is passed over."""
@@ -122,7 +122,7 @@ class Scheduler:
             old, None, handlers=self._queue.handlers, scheduler_names=self._cycles
         )
         self._change_snapshot(effects.snapshot, old)
-        return self._gate(effects.operations)
+        return self._mirror.follow(effects.operations)
 
     def put_node(self, node: Node) -> list[QueueStep]:
         """Take a node that came or changed."""
@@ -293,7 +293,7 @@ class Scheduler:
     def _fail(self, head: Head, pod: Pod, status: Status) -> Decision:
         failed = Failed(message=f"running plugin {status.plugin!r}: {status.message}")
         requeue = AddUnschedulable(pop=head.pop, plugins=(status.plugin,))
-        self._renominate(pod)
+        self._mirror.given_back(pod)
         return Decision(head=head, pod=pod, verdict=failed, steps=(CommitPop(head.pop), requeue))
 
     def _refuse(
@@ -335,7 +335,7 @@ class Scheduler:
             is_error=not refused.plugins and not refused.pending_plugins,
         )
         steps: list[QueueStep] = [CommitPop(head.pop), requeue]
-        self._renominate(pod)
+        self._mirror.given_back(pod)
         if refused.nominated_node_name:
             self.snapshot.nominations.put(pod, refused.nominated_node_name)
             steps.append(Nominate(pod.uid, refused.nominated_node_name))
@@ -351,7 +351,7 @@ class Scheduler:
         pop, pod = decision.head.pop, decision.bound_pod
         if pod.uid not in self.pods:
             return [Done(pop)]
-        self._renominate(self.pods[pod.uid])
+        self._mirror.given_back(self.pods[pod.uid])
         requeue = AddUnschedulable(pop=pop, is_error=True, cycle=self._latest_cycle)
         if not self._queue.moves_after_failed_binding:
             return [requeue]
@@ -372,10 +372,11 @@ class Scheduler:
         if after.activate and self._queue.has_activate:
             yield Activate(uid)
 
+    def _is_gated(self, pod: Pod) -> bool:
+        return self._cycles[pod.spec.scheduler_name].framework.pre_enqueue(pod) is not None
+
     def _framework(self, decision: Decision) -> Framework:
         return self._cycles[decision.bound_pod.spec.scheduler_name].framework
-
-    # The mirror of nominations, and gates
 
     def _change_snapshot(self, change: events.SnapshotChange, pod: Pod) -> None:
         match change:
@@ -385,63 +386,6 @@ class Scheduler:
                 self.snapshot.remove_pod(pod.uid)
             case events.SnapshotChange.NONE:
                 pass
-
-    def _gate(self, operations: Iterable[QueueStep]) -> list[QueueStep]:
-        """Mirror nominations, and hold back gated pods from queues that know no gates."""
-        steps: list[QueueStep] = []
-        for operation in operations:
-            match operation:
-                case QueueAdd(pod=pod):
-                    steps += self._enqueue(pod)
-                case QueueUpdate(old=old, new=new):
-                    steps += self._update(operation, old, new)
-                case QueueDelete(pod=pod):
-                    self.snapshot.nominations.drop(pod.uid)
-                    if pod.uid in self._gated:
-                        self._gated.discard(pod.uid)
-                    else:
-                        steps.append(operation)
-                case _:
-                    steps.append(operation)
-        return steps
-
-    def _enqueue(self, pod: Pod) -> list[QueueStep]:
-        framework = self._cycles[pod.spec.scheduler_name].framework
-        if framework.pre_enqueue(pod) is not None and not self._queue.has_gates:
-            self._gated.add(pod.uid)
-            return []
-        if pod.nominated_node_name:
-            self.snapshot.nominations.put(pod, pod.nominated_node_name)
-        return [QueueAdd(pod=pod)]
-
-    def _update(self, operation: QueueUpdate, old: Pod, new: Pod) -> list[QueueStep]:
-        if new.uid in self._gated:
-            self._gated.discard(new.uid)
-            return self._enqueue(new)
-        self._renominate_updated(old, new)
-        return [operation]
-
-    def _renominate_updated(self, old: Pod, new: Pod) -> None:
-        """Follow the queue: an update without any nomination in it keeps the one in memory.
-
-        Source: kubernetes v1.34 pkg/scheduler/backend/queue/nominator.go, UpdateNominatedPod.
-        """
-        kept = self.snapshot.nominations.node_of(new.uid)
-        if old.nominated_node_name or new.nominated_node_name:
-            kept = new.nominated_node_name
-        if kept:
-            self.snapshot.nominations.put(new, kept)
-        else:
-            self.snapshot.nominations.drop(new.uid)
-
-    def _renominate(self, pod: Pod) -> None:
-        """Follow the queue: in the older modes a pod given back has its status' nomination only."""
-        if not self._queue.renominates_from_status:
-            return
-        if pod.nominated_node_name:
-            self.snapshot.nominations.put(pod, pod.nominated_node_name)
-        else:
-            self.snapshot.nominations.drop(pod.uid)
 
 
 def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:

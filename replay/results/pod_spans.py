@@ -1,0 +1,232 @@
+"""A trace for each pod, in virtual time: what it waited for, what was decided, how it ended.
+
+    Pod                        from its creation to its end
+    ├── queue.wait             from its entry into the queue to a scheduling cycle
+    ├── schedulingCycle        what the cycle decided; takes no virtual time
+    ├── preemption             victims, linked to their traces
+    ├── bindingCycle
+    ├── Running
+    └── eviction
+
+A pod whose controller made it in place of one that was preempted or evicted is linked to the span
+that says so. What the steps of a cycle took on the wall clock are attributes of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from replay.world.cluster import controller_uid
+from replay.world.conditions import nanoseconds
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.telemetry.sampling import Sampling, TraceIds
+from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
+
+
+@dataclass(slots=True, kw_only=True)
+class _PodTrace:
+    ids: TraceIds
+    root: SpanContext
+    start_ns: int
+    attributes: dict[str, Attribute]
+    owner_uid: str
+    links: list[SpanContext]
+    running_ns: int | None = None
+    node_name: str = ""
+    ended: bool = False
+
+
+class PodSpans:
+    """Makes the spans of the pods that are kept, and hands each to `sink` as it ends."""
+
+    def __init__(self, sink: SpanSink, sampling: Sampling, seed: int) -> None:
+        self._sink = sink
+        self._sampling = sampling
+        self._seed = seed
+        self._traces: dict[str, _PodTrace] = {}
+        self._disrupted: dict[str, deque[SpanContext]] = {}
+
+    def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
+        """Begin a pod's trace, if it is one that is kept."""
+        meta = pod.metadata
+        ids = self._sampling.pick(self._seed, meta.uid)
+        if ids is None:
+            if self._disrupted:
+                self._replaced_span(controller_uid(pod))
+            return
+        owner_uid = controller_uid(pod)
+        replaced = self._replaced_span(owner_uid)
+        trace = _PodTrace(
+            ids=ids,
+            root=SpanContext(ids.trace_id, ids.next_span_id()),
+            start_ns=min(now_ns, nanoseconds(meta.creation_timestamp) or now_ns),
+            attributes={
+                "k8s.namespace.name": meta.namespace,
+                "k8s.pod.name": meta.name,
+                "k8s.pod.uid": meta.uid,
+                "reprieve.priority": pod.spec.priority,
+            },
+            owner_uid=owner_uid,
+            links=[replaced] if replaced else [],
+            node_name=pod.spec.node_name,
+        )
+        if pod.status.phase == "Running":
+            started_ns = nanoseconds(pod.status.start_time)
+            trace.running_ns = min(now_ns, started_ns or now_ns)
+        self._traces[meta.uid] = trace
+
+    def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
+        """End a pod's wait in the queue, and the cycle that it was popped for."""
+        trace = self._traces.get(outcome.pod.uid)
+        if trace is None:
+            return
+        at_ns = outcome.at_ns
+        waited_from_ns = min(outcome.queued_ns, at_ns)
+        attempt: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
+        self._child(trace, "queue.wait", waited_from_ns, at_ns, attempt)
+        attributes, error = _cycle(outcome)
+        self._child(trace, "schedulingCycle", at_ns, at_ns, {**attempt, **attributes}, error=error)
+
+    def decided(self, decision: trace_pb2.Decision) -> None:
+        """Take a decision's part in a pod's trace."""
+        observed = decision.observed
+        trace = self._traces.get(observed.object.uid)
+        if trace is None:
+            return
+        at_ns = decision.at_ns
+        match observed.WhichOneof("observed"):
+            case "scheduled":
+                self._bound(at_ns, trace, observed.scheduled, decision.refused)
+            case "nominated":
+                self._nominated(at_ns, trace, observed.nominated, decision.refused)
+            case "preempted":
+                self._preempted(trace, observed.preempted)
+            case "evicted":
+                self._evicted(at_ns, trace, observed.evicted)
+            case "started":
+                trace.running_ns = at_ns
+            case "finished":
+                self._end(at_ns, trace, observed.finished.reason or observed.finished.phase)
+            case "removed":
+                self._end(at_ns, trace, observed.removed.cause)
+                del self._traces[observed.object.uid]
+
+    def close(self, now_ns: int) -> None:
+        """End the spans of the pods that outlive the run, at its last moment."""
+        for trace in self._traces.values():
+            self._end(now_ns, trace, "")
+        self._traces.clear()
+
+    def _bound(
+        self, at_ns: int, trace: _PodTrace, scheduled: trace_pb2.Scheduled, refused: str
+    ) -> None:
+        node: dict[str, Attribute] = {"k8s.node.name": scheduled.node_name}
+        self._child(trace, "bindingCycle", at_ns, at_ns, node, error=refused)
+        if not refused:
+            trace.node_name = scheduled.node_name
+
+    def _nominated(
+        self, at_ns: int, trace: _PodTrace, nominated: trace_pb2.Nominated, refused: str
+    ) -> None:
+        if not nominated.node_name:
+            return
+        victims = [self._traces.get(victim.uid) for victim in nominated.victims]
+        attributes: dict[str, Attribute] = {
+            "k8s.node.name": nominated.node_name,
+            "reprieve.decided_by": nominated.decided_by,
+            "reprieve.candidates": nominated.candidates,
+            "reprieve.budget_violations": nominated.budget_violations,
+            "reprieve.victims": [f"{each.namespace}/{each.name}" for each in nominated.victims],
+        }
+        links = [victim.root for victim in victims if victim is not None]
+        self._child(trace, "preemption", at_ns, at_ns, attributes, links=links, error=refused)
+
+    def _preempted(self, trace: _PodTrace, preempted: trace_pb2.Preempted) -> None:
+        """Note whose victim the pod is; its replacement is linked to its trace's root."""
+        trace.attributes["reprieve.preempted_by"] = f"{preempted.by.namespace}/{preempted.by.name}"
+        preemptor = self._traces.get(preempted.by.uid)
+        if preemptor is not None:
+            trace.links.append(preemptor.root)
+        self._await_replacement(trace, trace.root)
+
+    def _evicted(self, at_ns: int, trace: _PodTrace, evicted: trace_pb2.Evicted) -> None:
+        attributes: dict[str, Attribute] = {
+            "k8s.node.name": evicted.node_name,
+            "reprieve.signal": evicted.signal,
+            "reprieve.message": evicted.message,
+        }
+        span = self._child(trace, "eviction", at_ns, at_ns, attributes)
+        self._await_replacement(trace, span)
+
+    def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
+        """End a pod's trace once; `end` is "" where the run is over and the pod is not."""
+        if trace.ended:
+            return
+        trace.ended = True
+        if trace.running_ns is not None:
+            node: dict[str, Attribute] = {"k8s.node.name": trace.node_name}
+            self._child(trace, "Running", trace.running_ns, at_ns, node)
+        trace.attributes["reprieve.end"] = end or "outlives the run"
+        self._sink.end(
+            Span("Pod", trace.root, "", trace.start_ns, at_ns, trace.attributes, trace.links)
+        )
+
+    def _child(
+        self,
+        trace: _PodTrace,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: dict[str, Attribute],
+        *,
+        links: list[SpanContext] | None = None,
+        error: str = "",
+    ) -> SpanContext:
+        context = SpanContext(trace.ids.trace_id, trace.ids.next_span_id())
+        parent_id = trace.root.span_id
+        span = Span(name, context, parent_id, start_ns, end_ns, attributes, links or (), error)
+        self._sink.end(span)
+        return context
+
+    def _await_replacement(self, trace: _PodTrace, span: SpanContext) -> None:
+        if trace.owner_uid:
+            self._disrupted.setdefault(trace.owner_uid, deque()).append(span)
+
+    def _replaced_span(self, owner_uid: str) -> SpanContext | None:
+        """Return the span of the owner's earliest loss that no pod has replaced yet."""
+        lost = self._disrupted.get(owner_uid)
+        if not lost:
+            return None
+        span = lost.popleft()
+        if not lost:
+            del self._disrupted[owner_uid]
+        return span
+
+
+def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
+    """Return a scheduling cycle's attributes, and its error where it ended in one."""
+    attributes: dict[str, Attribute] = {}
+    error = ""
+    match outcome.WhichOneof("outcome"):
+        case "bind":
+            bind = outcome.bind
+            attributes["reprieve.outcome"] = "bound"
+            attributes["k8s.node.name"] = bind.node_name
+            attributes["reprieve.feasible_nodes"] = bind.feasible_nodes
+            attributes["reprieve.tied_nodes"] = bind.tied_nodes
+        case "unschedulable":
+            verdict = outcome.unschedulable
+            attributes["reprieve.outcome"] = "unschedulable"
+            attributes["reprieve.message"] = verdict.message
+            attributes["reprieve.plugins"] = list(verdict.unschedulable_plugins)
+            if verdict.preemption_message:
+                attributes["reprieve.preemption_message"] = verdict.preemption_message
+        case "failure":
+            attributes["reprieve.outcome"] = "error"
+            error = outcome.failure.message
+    for phase in outcome.phases:
+        attributes[f"reprieve.wall_ns.{phase.name}"] = phase.wall_ns
+    return attributes, error

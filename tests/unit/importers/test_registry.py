@@ -1,0 +1,76 @@
+"""Tests of finding out a file's format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from replay.importers.registry import IMPORTERS, open_trace, recognise
+from replay.trace.errors import TraceError
+from replay.trace.reader import read
+from replay.trace.writer import write
+from tests.unit.importers.builders import issues, kinds, line, make_pod
+from tests.unit.trace.builders import make_header, make_marker
+
+
+def test_native_traces_are_read_as_they_are(tmp_path: Path) -> None:
+    """In all forms."""
+    for name in ("t.ktr", "t.jsonl", "t.jsonl.zst"):
+        write(tmp_path / name, [make_header(), make_marker(3, 2)])
+        assert recognise(tmp_path / name) == "native"
+        assert list(open_trace([tmp_path / name])) == list(read(tmp_path / name))
+
+
+def test_a_file_that_nobody_knows_is_refused_with_what_was_looked_for(tmp_path: Path) -> None:
+    """All formats are named."""
+    (tmp_path / "x.txt").write_text("hello\n")
+    with pytest.raises(TraceError) as refusal:
+        open_trace([tmp_path / "x.txt"])
+    for name in IMPORTERS:
+        assert f"({name})" in str(refusal.value)
+
+
+def test_files_of_two_formats_are_refused(tmp_path: Path) -> None:
+    """Both paths are named by a user: neither is dropped."""
+    write(tmp_path / "t.ktr", [make_header()])
+    (tmp_path / "w.jsonl").write_bytes(line(0, "ADDED", make_pod("p", 2)))
+    with pytest.raises(TraceError, match=r"w\.jsonl: is of format watch"):
+        open_trace([tmp_path / "t.ktr", tmp_path / "w.jsonl"])
+
+
+def test_a_folders_other_files_are_left_out_and_told(tmp_path: Path) -> None:
+    """What lies beside a recording."""
+    (tmp_path / "pods.jsonl.zst").write_bytes(
+        zstandard.ZstdCompressor().compress(line(0, "ADDED", make_pod("p", 2)))
+    )
+    (tmp_path / "notes.txt").write_text("about it\n")
+    records = list(open_trace([tmp_path]))
+    assert kinds(records) == ["header", "pod_create", "issue ignored-file"]
+    assert [record.sequence for record in records] == [1, 2, 3]
+    assert "no known format" in next(issues(records)).message
+
+
+def test_a_format_can_be_named(tmp_path: Path) -> None:
+    """For a file that its content does not give away."""
+    file = tmp_path / "m"
+    file.write_text(
+        "# a long comment\n" * 5000 + "kind: Pod\napiVersion: v1\nmetadata: {name: p}\n"
+    )
+    with pytest.raises(TraceError, match="no known format"):
+        open_trace([file])
+    assert kinds(open_trace([file], format="manifests")) == ["header", "pod_create"]
+    with pytest.raises(TraceError, match="'x' is none of native"):
+        open_trace([file], format="x")
+
+
+@pytest.mark.parametrize("content", [[], ["x.txt"]])
+def test_a_folder_without_a_trace_is_refused(tmp_path: Path, content: list[str]) -> None:
+    """Empty, or of other files."""
+    for name in content:
+        (tmp_path / name).write_text("hello\n")
+    with pytest.raises(TraceError, match="no file"):
+        open_trace([tmp_path])
+    with pytest.raises(TraceError, match="no path"):
+        open_trace([])

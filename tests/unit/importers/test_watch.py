@@ -1,0 +1,463 @@
+"""Tests of recordings of watches: what is input, and what was only observed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from replay.importers.options import ImportOptions
+from replay.importers.registry import open_trace
+from reprieve.trace.v1alpha1.trace_pb2 import PodLife
+from tests.unit.importers.builders import (
+    T0_S,
+    Raw,
+    S,
+    deletes,
+    imported,
+    issues,
+    kinds,
+    line,
+    list_end,
+    make_deployment,
+    make_object,
+    make_pod,
+    make_replica_set,
+    observed,
+)
+
+_SCHEDULED = ("PodScheduled", "True", "")
+_PREEMPTED = ("DisruptionTarget", "True", "PreemptionByScheduler")
+_STOPS: Raw = {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30}
+
+
+def _running(name: str, version: int, **more: object) -> Raw:
+    return make_pod(name, version, node="n", phase="Running", **more)  # type: ignore[arg-type]  # as given
+
+
+def test_a_pod_that_a_user_made_is_input_and_what_became_of_it_observed(tmp_path: Path) -> None:
+    """Its node and status are the cluster's doing; how long it took is its life."""
+    records = imported(
+        tmp_path,
+        line(0, "BOOKMARK", list_end("Pod", 1)),
+        line(1, "ADDED", make_pod("p", 2)),
+        line(2, "MODIFIED", make_pod("p", 3, node="n", conditions=[_SCHEDULED])),
+        line(5, "MODIFIED", _running("p", 4)),
+        line(15, "MODIFIED", make_pod("p", 5, node="n", phase="Failed")),
+    )
+    assert kinds(records) == [
+        "header",
+        "pod_create",
+        "observed scheduled",
+        "observed started",
+        "observed finished",
+    ]
+    create = records[1].pod_create
+    assert create.pod.spec.node_name == ""
+    assert not create.pod.HasField("status")
+    assert create.life == PodLife(service_time_ns=10 * S, fails=True, start_delay_ns=3 * S)
+    assert records[1].at_ns == (T0_S + 1) * S
+    assert observed(records, "scheduled")[0].scheduled.waited_ns == S
+    assert records[0].header.start_ns == (T0_S + 1) * S
+    assert records[0].header.window_end_ns == (T0_S + 15) * S
+
+
+def test_a_preempted_pod_is_observed_and_its_life_is_a_lower_bound(tmp_path: Path) -> None:
+    """The replay decides itself whom it preempts; the pod's way to stop is kept."""
+    end = make_pod("p", 7, node="n", phase="Failed", conditions=[_PREEMPTED], metadata={**_STOPS})
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", make_pod("p", 3, node="n")),
+        line(2, "MODIFIED", _running("p", 4)),
+        line(30, "MODIFIED", _running("p", 5, conditions=[_PREEMPTED])),
+        line(30.5, "MODIFIED", _running("p", 6, conditions=[_PREEMPTED], metadata=_STOPS)),
+        line(34, "MODIFIED", end),
+        line(34, "DELETED", {**end, "metadata": {**end["metadata"], "resourceVersion": "8"}}),
+    )
+    assert not deletes(records)
+    assert len(observed(records, "preempted")) == 1
+    assert observed(records, "removed")[0].removed.cause == "preempted"
+    life = records[1].pod_create.life
+    assert life.censored
+    assert life.service_time_ns == int(28.5 * S)
+    assert life.shutdown_ns == int(3.5 * S)
+    assert not life.fails
+
+
+def test_a_nomination_and_its_end_and_each_new_failure_are_observed(tmp_path: Path) -> None:
+    """One failure a message, however often it is written."""
+
+    def pending(version: int, message: str, nominated: str) -> Raw:
+        status: Raw = {
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": message,
+                }
+            ],
+            "nominatedNodeName": nominated,
+        }
+        return make_pod("p", version, status=status)
+
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", pending(3, "0/1 nodes", "n")),
+        line(2, "MODIFIED", pending(4, "0/1 nodes", "n")),
+        line(3, "MODIFIED", pending(5, "0/2 nodes", "")),
+    )
+    failures = observed(records, "failed_scheduling")
+    assert [each.failed_scheduling.message for each in failures] == ["0/1 nodes", "0/2 nodes"]
+    nominations = observed(records, "nominated")
+    assert [each.nominated.node_name for each in nominations] == ["n", ""]
+    assert [(each.kind, each.count) for each in issues(records)] == [("status-only", 1)]
+
+
+def test_deletions_by_users_and_drains_are_input(tmp_path: Path) -> None:
+    """With the grace period where it is not the pod's own."""
+    drained = ("DisruptionTarget", "True", "EvictionByEvictionAPI")
+    short = {**_STOPS, "deletionGracePeriodSeconds": 5}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", _running("a", 2)),
+        line(0, "ADDED", _running("b", 3)),
+        line(0, "ADDED", make_pod("c", 4)),
+        line(1, "MODIFIED", _running("a", 5, metadata=_STOPS)),
+        line(2, "MODIFIED", _running("b", 6, conditions=[drained], metadata=short)),
+        line(3, "DELETED", make_pod("c", 7)),
+        line(4, "MODIFIED", _running("a", 8, metadata={**_STOPS, "deletionGracePeriodSeconds": 0})),
+        line(4, "DELETED", _running("a", 9, metadata=_STOPS)),
+    )
+    found = [(each.object.name, each.cause) for each in deletes(records)]
+    assert found == [("a", "user"), ("b", "drain"), ("c", "user")]
+    graces = [
+        each.grace_period_s if each.HasField("grace_period_s") else None
+        for each in deletes(records)
+    ]
+    assert graces == [None, 5, None]
+
+
+def test_an_eviction_by_a_kubelet_and_its_clean_up_are_observed(tmp_path: Path) -> None:
+    """The signal is read from the kubelet's words."""
+    words = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 9Ki. "
+    status = {"reason": "Evicted", "message": words}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", _running("p", 3)),
+        line(9, "MODIFIED", make_pod("p", 4, node="n", phase="Failed", status=status)),
+        line(20, "DELETED", make_pod("p", 5, node="n", phase="Failed", status=status)),
+    )
+    evicted = observed(records, "evicted")[0].evicted
+    assert (evicted.node_name, evicted.signal) == ("n", "memory.available")
+    assert observed(records, "removed")[0].removed.cause == "evicted"
+    assert not deletes(records)
+    life = records[1].pod_create.life
+    assert life.censored
+    assert not life.fails
+
+
+def test_what_a_recorded_deployment_made_is_expected_of_the_replay(tmp_path: Path) -> None:
+    """Its ReplicaSet, and that one's pods with their lives, stand before it; they are observed."""
+    web, rs = make_deployment(2, 2), make_replica_set(3, 2, owner=make_deployment(2, 2))
+    for name, lines in {
+        "d": [line(0, "ADDED", web)],
+        "r": [line(0.1, "ADDED", rs)],
+        "p": [
+            line(0.2, "ADDED", make_pod("rs-a", 4, owner=rs)),
+            line(0.2, "ADDED", make_pod("rs-b", 5, owner=rs)),
+            line(1, "MODIFIED", make_pod("rs-b", 6, owner=rs, node="n")),
+            line(2, "MODIFIED", _running("rs-b", 7, owner=rs)),
+            line(9, "MODIFIED", make_pod("rs-b", 8, owner=rs, node="n", phase="Succeeded")),
+        ],
+    }.items():
+        (tmp_path / name).write_bytes(b"\n".join(lines))
+    records = list(open_trace([tmp_path]))
+    assert kinds(records)[:8] == [
+        "header",
+        "controller_pod",
+        "controller_pod",
+        "controller_pod",
+        "create deployment",
+        "observed made",
+        "observed made",
+        "observed made",
+    ]
+    expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
+    assert [(each.owner.kind, each.owner.name, each.ordinal, each.name) for each in expected] == [
+        ("Deployment", "web", 0, "rs"),
+        ("ReplicaSet", "rs", 0, "rs-a"),
+        ("ReplicaSet", "rs", 1, "rs-b"),
+    ]
+    assert expected[2].life.service_time_ns == 7 * S
+    assert not any(record.HasField("pod_create") for record in records)
+
+
+def test_pods_of_the_first_list_are_input_with_their_node_and_count_as_made(tmp_path: Path) -> None:
+    """The controller's next pod has the next ordinal."""
+    rs = make_replica_set(1, 2)
+    for name, lines in {
+        "r": [line(0, "ADDED", rs), line(0, "BOOKMARK", list_end("ReplicaSet", 9))],
+        "p": [
+            line(0, "ADDED", _running("rs-a", 4, owner=rs)),
+            line(0, "BOOKMARK", list_end("Pod", 9)),
+            line(5, "ADDED", make_pod("rs-b", 10, owner=rs)),
+        ],
+    }.items():
+        (tmp_path / name).write_bytes(b"\n".join(lines))
+    records = list(open_trace([tmp_path]))
+    assert kinds(records) == [
+        "header",
+        "controller_pod",
+        "create replica_set",
+        "pod_create",
+        "observed made",
+    ]
+    assert records[1].controller_pod.ordinal == 1
+    assert records[3].pod_create.pod.spec.node_name == "n"
+    assert records[3].pod_create.pod.status.phase == "Running"
+    assert records[3].at_ns == T0_S * S
+
+
+def test_pods_of_owners_that_are_not_recorded_are_input(tmp_path: Path) -> None:
+    """Nobody in the replay would make them."""
+    rs = make_replica_set(1, 1)
+    records = imported(tmp_path, line(0, "ADDED", make_pod("rs-a", 4, owner=rs)))
+    assert kinds(records) == ["header", "pod_create"]
+
+
+def test_a_controllers_own_deletions_are_observed_and_a_users_are_input(tmp_path: Path) -> None:
+    """A ReplicaSet that has more pods than it wants deletes them itself."""
+    rs, fewer = make_replica_set(1, 2), make_replica_set(10, 1)
+    (tmp_path / "r").write_bytes(b"\n".join([line(0, "ADDED", rs), line(5, "MODIFIED", fewer)]))
+    pods = [
+        line(0, "ADDED", make_pod("rs-a", 4, owner=rs)),
+        line(0, "ADDED", make_pod("rs-b", 5, owner=rs)),
+        line(2, "MODIFIED", _running("rs-a", 6, owner=rs)),
+        line(3, "MODIFIED", _running("rs-b", 7, owner=rs)),
+        line(6, "MODIFIED", _running("rs-a", 11, owner=rs, metadata=_STOPS)),
+        line(7, "MODIFIED", _running("rs-b", 12, owner=rs, metadata=_STOPS)),
+    ]
+    (tmp_path / "p").write_bytes(b"\n".join(pods))
+    records = list(open_trace([tmp_path]))
+    assert [(each.object.name, each.cause) for each in deletes(records)] == [("rs-b", "user")]
+    assert "update replica_set" in kinds(records)
+
+
+def test_gates_and_labels_that_users_change_are_updates(tmp_path: Path) -> None:
+    """A binding's own labels (zone and region of the node) are not."""
+    gated = {"schedulingGates": [{"name": "g"}]}
+    zone = {"labels": {"app": "a", "topology.kubernetes.io/zone": "z"}}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2, spec=gated)),
+        line(1, "MODIFIED", make_pod("p", 3)),
+        line(2, "MODIFIED", make_pod("p", 4, metadata={"labels": {"app": "a"}})),
+        line(3, "MODIFIED", make_pod("p", 5, node="n", metadata=zone)),
+        line(4, "MODIFIED", make_pod("p", 6, node="n", metadata={"labels": {"app": "b"}})),
+    )
+    updates = [record.update.pod for record in records if record.update.HasField("pod")]
+    assert [dict(each.metadata.labels) for each in updates] == [{}, {"app": "a"}, {"app": "b"}]
+    assert not any(each.spec.scheduling_gates or each.spec.node_name for each in updates)
+
+
+def test_pods_of_another_scheduler_come_with_the_node_they_got(tmp_path: Path) -> None:
+    """They occupy it; a replay never queues them."""
+    other = {"schedulerName": "batch-scheduler"}
+    lines = [
+        line(0, "ADDED", make_pod("p", 2, spec=other)),
+        line(3, "MODIFIED", make_pod("p", 3, node="n", spec=other)),
+    ]
+    records = imported(tmp_path, *lines)
+    assert kinds(records) == ["header", "pod_create", "observed scheduled"]
+    assert records[1].pod_create.pod.spec.node_name == "n"
+    assert records[1].at_ns == (T0_S + 3) * S
+    ours = ImportOptions(scheduler_names=("default-scheduler", "batch-scheduler"))
+    assert imported(tmp_path, *lines, options=ours)[1].pod_create.pod.spec.node_name == ""
+
+
+def test_static_pods_come_on_their_node(tmp_path: Path) -> None:
+    """A mirror pod has its node from the beginning."""
+    mirror = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+    records = imported(tmp_path, line(0, "ADDED", make_pod("p", 2, node="n", metadata=mirror)))
+    assert records[1].pod_create.pod.spec.node_name == "n"
+
+
+def test_node_changes_are_input_and_heartbeats_are_counted(tmp_path: Path) -> None:
+    """Pressure is what a replay's own kubelets decide."""
+
+    def node(version: int, *, ready: str, beat: str, pressure: str = "False") -> Raw:
+        conditions = [
+            {"type": "Ready", "status": ready, "lastHeartbeatTime": beat},
+            {"type": "MemoryPressure", "status": pressure},
+        ]
+        taint = {"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}
+        spec = {"taints": [taint]} if pressure == "True" else {}
+        status = {"conditions": conditions, "capacity": {"cpu": "6"}}
+        return make_object("Node", "n", version, spec=spec, status=status)
+
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", node(2, ready="False", beat="2026-01-01T00:00:00Z")),
+        line(1, "MODIFIED", node(3, ready="True", beat="2026-01-01T00:00:01Z")),
+        line(2, "MODIFIED", node(4, ready="True", beat="2026-01-01T00:00:02Z")),
+        line(3, "MODIFIED", node(5, ready="True", beat="2026-01-01T00:00:03Z", pressure="True")),
+        line(9, "DELETED", node(6, ready="True", beat="2026-01-01T00:00:03Z")),
+    )
+    assert kinds(records) == [
+        "header",
+        "create node",
+        "update node",
+        "observed condition_changed",
+        "delete Node user",
+        "issue heartbeat",
+    ]
+    assert observed(records, "condition_changed")[0].condition_changed.type == "MemoryPressure"
+
+
+def test_a_budgets_status_is_observed_and_never_part_of_the_input(tmp_path: Path) -> None:
+    """A replay computes it; the recorded one is there for who wants it."""
+
+    def budget(version: int, allowed: int, minimum: int = 1) -> Raw:
+        status = {"disruptionsAllowed": allowed, "expectedPods": 3}
+        return make_object(
+            "PodDisruptionBudget", "b", version, spec={"minAvailable": minimum}, status=status
+        )
+
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", budget(2, 1)),
+        line(1, "MODIFIED", budget(3, 2)),
+        line(2, "MODIFIED", budget(4, 2, minimum=2)),
+    )
+    assert kinds(records) == [
+        "header",
+        "create pod_disruption_budget",
+        "observed budget_status",
+        "observed budget_status",
+        "update pod_disruption_budget",
+    ]
+    assert not records[1].create.pod_disruption_budget.HasField("status")
+    assert records[3].observed.budget_status.status.disruptions_allowed == 2
+
+
+def test_scalings_and_deletions_of_controllers_are_input(tmp_path: Path) -> None:
+    """Their status is not."""
+    busy = {**make_deployment(3, 1), "status": {"replicas": 1}}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_deployment(2, 1)),
+        line(1, "MODIFIED", busy),
+        line(2, "MODIFIED", make_deployment(4, 5)),
+        line(3, "DELETED", make_deployment(5, 5)),
+    )
+    assert kinds(records) == [
+        "header",
+        "create deployment",
+        "update deployment",
+        "delete Deployment user",
+        "issue status-only",
+    ]
+
+
+def test_a_class_that_was_not_recorded_is_told(tmp_path: Path) -> None:
+    """Its pods keep their spec.priority."""
+    spec = {"priorityClassName": "gold", "priority": 7}
+    gold = imported(tmp_path, line(0, "ADDED", make_pod("p", 2, spec=spec)))
+    assert [each.kind for each in issues(gold)] == ["missing-priority-class"]
+    assert gold[1].pod_create.pod.spec.priority == 7
+    system = {"priorityClassName": "system-node-critical", "priority": 2000001000}
+    assert not list(issues(imported(tmp_path, line(0, "ADDED", make_pod("q", 2, spec=system)))))
+
+
+def test_files_are_merged_by_resource_version(tmp_path: Path) -> None:
+    """Arrivals of different watches differ by tens of ms; time never goes back."""
+    (tmp_path / "n").write_bytes(line(1.05, "ADDED", make_object("Node", "n", 5)))
+    (tmp_path / "p").write_bytes(
+        line(1.0, "ADDED", make_pod("p", 6)) + b"\n" + line(1.1, "ADDED", make_pod("q", 7))
+    )
+    records = list(open_trace([tmp_path]))
+    assert kinds(records)[1] == "create node"
+    times = [(record.at_ns - T0_S * S) // 1_000_000 for record in records[1:]]
+    assert times[:2] == [1050, 1050]
+    assert times[-1] == 1100
+
+
+def test_a_reopened_watch_gives_nothing_twice(tmp_path: Path) -> None:
+    """Everything ADDED again; an object that was replaced meanwhile has been deleted."""
+    other = make_pod("b", 9)
+    other["metadata"]["uid"] = "uid-b2"
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("a", 2)),
+        line(0, "ADDED", make_pod("b", 3)),
+        line(1, "ERROR", {"kind": "Status", "message": "too old resource version"}),
+        line(2, "ADDED", make_pod("a", 2)),
+        line(2, "ADDED", other),
+    )
+    assert [each.object.uid for each in deletes(records)] == ["uid-b"]
+    assert sum(record.HasField("pod_create") for record in records) == 3
+    assert {each.kind for each in issues(records)} == {
+        "watch-error",
+        "duplicate-event",
+        "missed-deletion",
+    }
+
+
+def test_kubectls_own_output_is_read_without_arrivals(tmp_path: Path) -> None:
+    """Pretty-printed; times are the latest that the object tells."""
+    later = make_pod("p", 3, node="n")
+    later["metadata"]["managedFields"] = [{"time": "2026-01-01T00:00:07Z"}]
+    raw = [
+        {"type": "ADDED", "object": _running("old", 1, conditions=[_SCHEDULED])},
+        {"type": "ADDED", "object": make_pod("p", 2)},
+        {"type": "MODIFIED", "object": later},
+    ]
+    records = imported(tmp_path, *(json.dumps(each, indent=4).encode() for each in raw))
+    assert kinds(records) == [
+        "header",
+        "pod_create",
+        "template",
+        "pod_create",
+        "observed scheduled",
+    ]
+    assert records[1].pod_create.pod.metadata.name == "old"
+    assert [record.at_ns // S - T0_S for record in records] == [0, 0, 0, 0, 7]
+
+
+def test_a_second_recording_of_a_kind_is_left_out(tmp_path: Path) -> None:
+    """The raw watch, which marks its first list, is preferred to kubectl's."""
+    (tmp_path / "kubectl.jsonl").write_bytes(line(0, "ADDED", make_pod("p", 2)))
+    (tmp_path / "watch.jsonl").write_bytes(
+        line(0, "BOOKMARK", list_end("Pod", 1)) + b"\n" + line(0, "ADDED", make_pod("p", 2))
+    )
+    records = list(open_trace([tmp_path]))
+    assert kinds(records) == ["header", "pod_create", "issue duplicate-source"]
+
+
+def test_an_object_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> None:
+    """One odd object does not cost the recording."""
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("odd", 2, spec={"priority": "high"})),
+        line(0, "ADDED", make_pod("p", 3)),
+    )
+    assert kinds(records) == ["header", "pod_create", "issue unreadable-object"]
+
+
+@pytest.mark.parametrize("reason", ["DeletionByTaintManager"])
+def test_taint_evictions_are_input_and_told(tmp_path: Path, reason: str) -> None:
+    """The taint manager is not simulated."""
+    target = ("DisruptionTarget", "True", reason)
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", _running("p", 3)),
+        line(2, "MODIFIED", _running("p", 4, conditions=[target], metadata=_STOPS)),
+    )
+    assert [each.cause for each in deletes(records)] == ["taint"]
+    assert "taint-eviction" in {each.kind for each in issues(records)}
