@@ -93,7 +93,7 @@ class _Log:
     def read(self, where: str, entry: Raw) -> Iterator[Change]:
         """Yield the changes that an entry of the log tells."""
         named = part(entry, "objectRef")
-        object_kind, verb = _KINDS.get(str(named.get("resource"))), entry.get("verb")
+        object_kind, verb = _KINDS.get(str(named.get("resource"))), str(entry.get("verb"))
         code = part(entry, "responseStatus").get("code")
         written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
         if not written or object_kind is None or not isinstance(code, int) or code >= 300:
@@ -101,7 +101,7 @@ class _Log:
         at_ns = time_ns(entry.get("stageTimestamp"))
         self._last_ns = max(self._last_ns, at_ns or 0)
         self._actor = str(part(entry, "user").get("username") or "")
-        answer, subresource = part(entry, "responseObject"), named.get("subresource")
+        answer, subresource = part(entry, "responseObject"), str(named.get("subresource"))
         if subresource in {"binding", "eviction"} and verb == "create":
             yield from self._on_pod(where, named, entry)
         elif verb == "deletecollection":

@@ -185,8 +185,9 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
         for where, value in json_values(file, str(path)):
             arrival = time_ns(value.get("arrival")) if isinstance(value, dict) else None
             event = value.get("event", value) if isinstance(value, dict) else {}
-            raw, type_ = event.get("object"), event.get("type")
-            if type_ is None and (items := listed(event)) is not None:
+            event = event if isinstance(event, dict) else {}
+            raw, type_ = event.get("object"), str(event.get("type") or "")
+            if not type_ and (items := listed(event)) is not None:
                 for each in items:
                     yield _event(where, arrival, ChangeType.ADDED, each)
                 yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=event)

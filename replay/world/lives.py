@@ -65,9 +65,7 @@ class Lives:
         if status.phase == "Running":
             started = status.start_time if status.HasField("start_time") else None
             pod.running_ns = nanoseconds(started) if started else now_ns
-            if pod.life.HasField("service_time_ns"):
-                end_ns = max(now_ns, pod.running_ns + pod.life.service_time_ns)
-                self._timeline.plan(end_ns, Kind.FINISH, pod.uid)
+            self._plan_finish(now_ns, pod)
             self.usage_changed(now_ns, pod.node_name)
         elif not pod.is_terminal:
             self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
@@ -156,9 +154,14 @@ class Lives:
         pod.running_ns = now_ns
         self._cluster.status_changed(now_ns, pod)
         self._journal.started(now_ns, pod)
-        if pod.life.HasField("service_time_ns"):
-            self._timeline.plan(now_ns + pod.life.service_time_ns, Kind.FINISH, pod.uid)
+        self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod.node_name)
+
+    def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
+        """Plan the end of a running pod; one whose recorded run was cut short has none."""
+        if pod.life.HasField("service_time_ns") and not pod.life.censored:
+            end_ns = (pod.running_ns or 0) + pod.life.service_time_ns
+            self._timeline.plan(max(now_ns, end_ns), Kind.FINISH, pod.uid)
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
         if pod.is_terminal:

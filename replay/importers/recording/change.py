@@ -131,6 +131,11 @@ def condition(raw: Raw, type_: str) -> Raw:
     return next((each for each in conditions(raw) if each.get("type") == type_), _NOTHING)
 
 
+def phase(raw: Raw) -> str:
+    """Return a pod's status.phase, "" where it has none."""
+    return str(part(raw, "status").get("phase") or "")
+
+
 def deletion_asked(raw: Raw) -> bool:
     """Tell whether the object's deletion was asked for."""
     return bool(meta(raw).get("deletionTimestamp"))

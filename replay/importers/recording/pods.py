@@ -16,6 +16,7 @@ from replay.importers.recording.change import (
     deletion_asked,
     meta,
     part,
+    phase,
     uid,
 )
 from replay.importers.recording.history import Step
@@ -85,9 +86,9 @@ class PodReading:
             owner = self._facts.controllers[facts.owner_uid]
             made = Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
             yield self._output.observed(step, made=made)
-        elif _phase(step.new) in TERMINAL:
+        elif phase(step.new) in TERMINAL:
             self._output.dropped(step, "ended-pod", "had ended before the recording began")
-        elif self._is_ours(step.new) or step.new["spec"].get("nodeName"):
+        elif self._is_ours(step.new) or part(step.new, "spec").get("nodeName"):
             yield from self._create(step, step.new, facts)
         if not step.initial:
             yield from self._observe(step, {}, facts)
@@ -137,14 +138,14 @@ class PodReading:
             yield out.observed(step, scheduled=Scheduled(node_name=node, waited_ns=waited_ns))
         if _disruption(new) == "PreemptionByScheduler" and _disruption(old) != _disruption(new):
             yield out.observed(step, preempted=Preempted(node_name=node))
-        phase = _phase(new)
-        if phase != _phase(old):
-            if phase == "Running":
+        reached = phase(new)
+        if reached != phase(old):
+            if reached == "Running":
                 yield out.observed(step, started=Started(node_name=node))
-            elif phase in TERMINAL:
-                yield self._ended(step, node, phase)
+            elif reached in TERMINAL:
+                yield self._ended(step, node, reached)
 
-    def _ended(self, step: Step, node: str, phase: str) -> Record:
+    def _ended(self, step: Step, node: str, reached: str) -> Record:
         status = part(step.new, "status")
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
         if reason == "Evicted":
@@ -152,7 +153,7 @@ class PodReading:
             signal = _SIGNALS.get(match[1], "") if match else ""
             evicted = Evicted(node_name=node, signal=signal, message=message)
             return self._output.observed(step, evicted=evicted)
-        return self._output.observed(step, finished=Finished(phase=phase, reason=reason))
+        return self._output.observed(step, finished=Finished(phase=reached, reason=reason))
 
     def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
         cause = self._cause(step, old, facts)
@@ -173,7 +174,7 @@ class PodReading:
         reason = _disruption(step.new)
         if reason in _BY_THE_CLUSTER:
             return ""
-        if _phase(old) in TERMINAL:
+        if phase(old) in TERMINAL:
             self._output.dropped(step, "clean-up", "the deletion of a pod that had ended")
             return ""
         if reason in _CAUSES:
@@ -185,15 +186,16 @@ class PodReading:
             owner = self._live(facts.owner_uid)
             if owner is None or deletion_asked(owner):
                 return ""
-            wanted = part(owner, "spec").get("replicas", 1)
-            if len(self._active.get(facts.owner_uid, ())) > wanted:
+            wanted = part(owner, "spec").get("replicas")
+            active = len(self._active.get(facts.owner_uid, ()))
+            if active > (wanted if isinstance(wanted, int) else 1):
                 return ""
         return "user"
 
     def _count(self, step: Step, facts: ObjectFacts) -> None:
         """Keep count of the pods that each controller sees as active."""
         active = self._active.setdefault(facts.owner_uid, set())
-        ended = step.deleted or deletion_asked(step.new) or _phase(step.new) in TERMINAL
+        ended = step.deleted or deletion_asked(step.new) or phase(step.new) in TERMINAL
         if not ended:
             active.add(uid(step.new))
         else:
@@ -209,10 +211,6 @@ class PodReading:
 def _owner_ref(owner: tuple[str, str, str], owner_uid: str) -> ObjectRef:
     owner_kind, namespace, name = owner
     return ObjectRef(kind=owner_kind, namespace=namespace, name=name, uid=owner_uid)
-
-
-def _phase(raw: Raw) -> str:
-    return str(part(raw, "status").get("phase") or "")
 
 
 def _words(scheduled: Raw) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from replay.importers.recording.change import (
     meta,
     part,
     parts,
+    phase,
     time_ns,
     uid,
 )
@@ -123,7 +124,7 @@ class _Surveyor:
         owner = controller(raw) or {}
         owner_uid = str(owner.get("uid") or "")
         served = SERVED[object_kind] == owner.get("kind") and owner_uid in self._result.controllers
-        lives = part(raw, "status").get("phase") not in TERMINAL
+        lives = phase(raw) not in TERMINAL
         ordinal = self._made.get(owner_uid, 0)
         if served and (lives or not step.initial):
             self._made[owner_uid] = ordinal + 1
@@ -143,17 +144,17 @@ class _Surveyor:
         raw = step.new
         facts = self._result.objects.get(uid(raw)) or self._register(step)
         status, at_ns = part(raw, "status"), step.at_ns
-        phase = status.get("phase")
+        reached = phase(raw)
         if facts.bound_ns is None and part(raw, "spec").get("nodeName"):
             facts.bound_ns = _seen_ns(
                 step, condition(raw, "PodScheduled").get("lastTransitionTime")
             )
-        if facts.running_ns is None and phase == "Running":
+        if facts.running_ns is None and reached == "Running":
             facts.running_ns = _seen_ns(step, _started_at(raw))
         if facts.asked_ns is None and deletion_asked(raw):
             facts.asked_ns = at_ns
-        if facts.ended_ns is None and phase in TERMINAL:
-            facts.ended_ns, facts.failed = at_ns, phase == "Failed"
+        if facts.ended_ns is None and reached in TERMINAL:
+            facts.ended_ns, facts.failed = at_ns, reached == "Failed"
             facts.evicted = status.get("reason") == "Evicted"
             if facts.running_ns is None:
                 facts.running_ns = _terminated_start_ns(raw) or facts.bound_ns

@@ -1,0 +1,69 @@
+"""Replays for the tests: a trace through real services, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from replay.backends.processes import EmbeddedServices
+from replay.importers.registry import open_trace
+from replay.runner import Finished, Settings, run_replay
+from replay.world.models import Models
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT / ".." / "shared"
+DEMOS = ROOT / "examples" / "traces"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A pod's binding, and the victims that made room for it, by name."""
+
+    node: str
+    victims: tuple[str, ...]
+
+
+def run(
+    services: EmbeddedServices,
+    records: Iterable[trace_pb2.Record],
+    run_path: Path,
+    *,
+    seed: int = 0,
+    rules: str = "v1.34",
+    batch_size: int = 0,
+    models: Models | None = None,
+    span_share: float = 0.0,
+) -> Finished:
+    """Replay records through the services and leave the run in `run_path`."""
+    settings = Settings(
+        version="test",
+        scheduler_address=services.processes["scheduler"].address,
+        eviction_address=services.processes["eviction"].address,
+        scheduler=scheduler_pb2.SchedulerConfig(seed=seed, rules=rules, batch_size=batch_size),
+        models=models or Models(),
+        run_path=run_path,
+        span_share=span_share,
+    )
+    return run_replay(settings, iter(records), lambda _now_ns, _cluster, _tally: None)
+
+
+def trace(paths: Sequence[Path]) -> list[trace_pb2.Record]:
+    """Read a trace of any format."""
+    return list(open_trace(list(paths)))
+
+
+def bindings(finished: Finished) -> dict[str, Bound]:
+    """Return each pod's last binding by name, with the victims of its nomination."""
+    victims: dict[str, tuple[str, ...]] = {}
+    found: dict[str, Bound] = {}
+    for decision in finished.run.decisions():
+        observed = decision.observed
+        name = observed.object.name
+        if observed.HasField("nominated") and observed.nominated.node_name:
+            victims[name] = tuple(victim.name for victim in observed.nominated.victims)
+        elif observed.HasField("scheduled") and not decision.refused:
+            found[name] = Bound(observed.scheduled.node_name, victims.get(name, ()))
+    return found
