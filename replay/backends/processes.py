@@ -54,7 +54,7 @@ class ServiceProcess:
         if match is None:
             self.stop()
             raise BackendError(
-                f"the {self.name} service did not start: {self._last_words() or 'it said nothing'}"
+                f"the {self.name} service did not start: {self.last_words() or 'it said nothing'}"
             )
         self.address = match[1]
         return self.address
@@ -87,7 +87,8 @@ class ServiceProcess:
             self._process.kill()
             self._process.wait()
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Return the last line that the child wrote to standard error, "" for none."""
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
@@ -123,7 +124,12 @@ class EmbeddedServices:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        del kind, error, trace
+        """Stop the services; where one failed, what each said last goes with the error."""
+        if isinstance(error, BackendError):
+            for name, process in self.processes.items():
+                words = process.last_words()
+                if words:
+                    error.add_note(f"the {name} service's last words: {words}")
         self._stop()
 
     def _stop(self) -> None:

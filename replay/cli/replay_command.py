@@ -183,7 +183,8 @@ def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
     except RunError as error:
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:
-        raise ExitError(SERVICE, str(error)) from error
+        notes = getattr(error, "__notes__", [])
+        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
     except LoopError as error:
         raise ExitError(LOOP, str(error)) from error
 

@@ -93,9 +93,9 @@ class _Workload:
                 yield from self._deployment(at_ns, index)
 
     def _split_replicas(self) -> list[int]:
-        """Return the replicas of each Deployment, about a third of all pods together."""
+        """Return the replicas of each Deployment, about a quarter of all pods together."""
         count, pods = self._options.deployments, self._options.pods
-        mean = max(1, pods // (3 * count)) if count else 0
+        mean = max(1, pods // (4 * count)) if count else 0
         result, left = [], pods
         for index in range(count):
             result.append(min(left, self._draw.between(1, 2 * mean - 1, "replicas", index)))
@@ -134,7 +134,7 @@ class _Workload:
                 profile.segments.add(
                     offset_ns=60 * step * SECOND_NS,
                     cpu_milli=cpu_milli,
-                    memory_bytes=memory_bytes + shape.memory_mib * MIB * step,
+                    memory_bytes=memory_bytes + shape.memory_mib * MIB * step // 2,
                 )
         return profile
 

@@ -194,6 +194,9 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
             elif not isinstance(raw, dict):
                 issues.add("unknown-line", where, "no watch event: left out")
             elif type_ in _TYPES and (every_kind or is_carried(raw)):
+                if arrival is None:
+                    message = "no arrival: the latest time that the object tells is taken"
+                    issues.add("guessed-time", where, f"{kind(raw)}: {message}")
                 yield _event(where, arrival, _TYPES[type_], raw)
             elif type_ == "BOOKMARK" and (
                 every_kind or _LIST_END in part(meta(raw), "annotations")

@@ -39,9 +39,10 @@ class DecisionLog:
         self._file.flush()
 
     def close(self) -> None:
-        """End the file."""
-        self.flush()
-        self._file.close()
+        """End the file; a second time does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
 
 
 def line(decision: trace_pb2.Decision) -> bytes:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from time import perf_counter_ns, time_ns
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from replay.results.pod_spans import PodSpans
 from replay.results.round_spans import RUN_ROUND, RoundSpans
@@ -22,7 +23,8 @@ from services.telemetry.span import Delivery, SpanSink
 class Recorder:
     """Observes a replay (its Observer), takes its decisions (its Sink) and keeps the `tally`.
 
-    `spans` is where spans go, None for none; `sampling` which pods have some.
+    `spans` is where spans go, None for none; `sampling` which pods have some. As a context manager
+    it leaves whole files behind of a run that breaks off; a run that ends calls `close`.
     """
 
     def __init__(
@@ -47,6 +49,20 @@ class Recorder:
             sampling = sampling or Sampling(1.0)
             self._pod_spans = PodSpans(spans, sampling, seed)
             self._round_spans = RoundSpans(spans, sampling, seed, self._epoch_ns + self._began_ns)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._decision_log.close()
+        self._round_log.close()
+        if kind is not None and self._sink is not None:
+            self._sink.close()
 
     def round_told(self, round_: scheduler_pb2.Round) -> None:
         """Write down a round and count what has happened."""
@@ -98,7 +114,7 @@ class Recorder:
 
     def _pod_added(self, event: scheduler_pb2.Event) -> None:
         pod = event.add.pod
-        self.tally.pod_added(pod.metadata.uid, pod.spec.priority, has_node=bool(pod.spec.node_name))
+        self.tally.pod_added(pod)
         if self._pod_spans is not None:
             self._pod_spans.created(event.at_ns, pod)
 

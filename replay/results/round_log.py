@@ -46,9 +46,10 @@ class RoundLog:
         self._file.flush()
 
     def close(self) -> None:
-        """End the file."""
-        self.flush()
-        self._file.close()
+        """End the file; a second time does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
 
 
 def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from replay.results.histogram import Histogram
+from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
@@ -49,6 +50,7 @@ class Tally:
         self.instants = 0
         self.events = 0
         self.pods = 0
+        self.namespaces: dict[str, None] = {}
         self.cycles = 0
         self.queue_exchanges = 0
         self.failed_attempts = 0
@@ -74,11 +76,13 @@ class Tally:
         self.rounds += not round_.events_only
         self.events += len(round_.events)
 
-    def pod_added(self, uid: str, priority: int, *, has_node: bool) -> None:
+    def pod_added(self, pod: pod_pb2.Pod) -> None:
         """Count a pod that has come into being."""
+        uid, priority = pod.metadata.uid, pod.spec.priority
         self.pods += 1
+        self.namespaces[pod.metadata.namespace] = None
         self._priorities[uid] = priority
-        if not has_node:
+        if not pod.spec.node_name:
             self.waiting[uid] = Waiting(priority=priority)
 
     def pod_gone(self, uid: str) -> None:

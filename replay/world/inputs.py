@@ -73,14 +73,18 @@ class Inputs:
         else:
             message = pod_pb2.Pod()
             message.CopyFrom(create.pod)
-        life = create.life
+        life = trace_pb2.PodLife()
+        life.CopyFrom(create.life)
         if not life.usage_id:
             life.usage_id = self._pressure.profile_of(create.template_id)
         refusal = self._lives.create(now_ns, _identified(message), life)
         if refusal:
             self._journal.note("refused", refusal)
 
-    def _put(self, now_ns: int, message: object_pb2.Object) -> None:
+    def _put(self, now_ns: int, given: object_pb2.Object) -> None:
+        """Add or replace any object but a new pod; the trace's own message is left as it is."""
+        message = object_pb2.Object()
+        message.CopyFrom(given)
         kind = message.WhichOneof("object")
         try:
             match kind:
@@ -112,13 +116,9 @@ class Inputs:
         uid = self._cluster.pod_uids.get(f"{meta.namespace}/{meta.name}", "")
         known = self._cluster.pods.get(uid)
         if known is not None:
-            new = pod_pb2.Pod()
-            new.CopyFrom(message)
-            self._cluster.replace_pod(now_ns, known, new)
+            self._cluster.replace_pod(now_ns, known, message)
 
-    def _put_node(self, now_ns: int, message: node_pb2.Node) -> None:
-        node = node_pb2.Node()
-        node.CopyFrom(message)
+    def _put_node(self, now_ns: int, node: node_pb2.Node) -> None:
         self._pressure.keep_own(node)
         self._cluster.put_node(now_ns, node)
 

@@ -138,7 +138,9 @@ def _node_wish(raw: Raw) -> tuple[object, ...]:
 def _node_without_pressure(raw: Raw) -> Raw:
     """Return the node without conditions and taints that its kubelet's pressure gave it."""
     spec, status = dict(part(raw, "spec")), dict(part(raw, "status"))
-    taints = [each for each in parts(spec, "taints") if str(each.get("key")) not in _PRESSURE_TAINTS]
+    taints = [
+        each for each in parts(spec, "taints") if str(each.get("key")) not in _PRESSURE_TAINTS
+    ]
     if "taints" in spec:
         spec["taints"] = taints
     status["conditions"] = [

@@ -26,7 +26,16 @@ _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
 class FilterColumn:
     """Codes of one filter, int64[nodes] in `codes`, right after `sync`."""
 
-    __slots__ = ("__weakref__", "_log", "_position", "_snapshot", "codes", "plugin", "pre")
+    __slots__ = (
+        "__weakref__",
+        "_log",
+        "_position",
+        "_snapshot",
+        "_statuses",
+        "codes",
+        "plugin",
+        "pre",
+    )
 
     def __init__(self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot) -> None:
         self.plugin = plugin
@@ -35,6 +44,7 @@ class FilterColumn:
         self._snapshot = snapshot
         self._log = _log(plugin.scope, snapshot)
         self._position = -1
+        self._statuses: dict[int, Status] = {}
 
     def sync(self) -> None:
         """Recompute what changed."""
@@ -50,7 +60,10 @@ class FilterColumn:
 
     def status(self, code: int) -> Status:
         """Return what a code other than 0 stands for."""
-        return self.plugin.filter_status(self.pre.data, code)
+        status = self._statuses.get(code)
+        if status is None:
+            status = self._statuses[code] = self.plugin.filter_status(self.pre.data, code)
+        return status
 
 
 class ScoreColumn:

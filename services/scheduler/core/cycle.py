@@ -94,11 +94,9 @@ class Cycle:
         laps = Laps(self._stopwatch)
         shape = self.framework.shape(pod)
         if shape.pre_filter.refusal is not None:
-            rows = np.flatnonzero(self._snapshot.columns.alive)
+            diagnosis = refused_by_pre_filter(shape.pre_filter, self._snapshot.columns.alive)
             laps.take("PreFilter")
-            return Unschedulable(
-                diagnosis=refused_by_pre_filter(shape.pre_filter, rows), phases_ns=laps.phases_ns
-            )
+            return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         tried = self._nominated_node(pod, shape)
         if isinstance(tried, Suggested):
             return tried

@@ -6,14 +6,14 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from services.scheduler.core.cached_columns import FilterColumn
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.kernels import Int8s
+from services.scheduler.core import kernels
+from services.scheduler.core.columns import Bools, Int64s
+from services.scheduler.core.kernels import NO_GROUP, Int8s, Int32s
 from services.scheduler.core.prefilter import PreFilterOutcome
 from services.scheduler.core.shape import EXCLUDED, Shape
 from services.scheduler.core.status import Code, Status
@@ -24,43 +24,51 @@ NO_NODES_TEXT = "no nodes available to schedule pods"
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """The rows, int64[n], that got one status."""
+    """How many nodes got one status."""
 
     status: Status
-    rows: Int64s
+    count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The refusals of one scheduling cycle; `groups` cover every node once.
 
+    group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is no node.
     `pre_filter` is the refusal of the whole pod, where there was one; all nodes stand in one
     group with it then. `unschedulable_plugins` are sorted.
     """
 
     node_count: int
     groups: tuple[Refusals, ...]
+    group_of: Int32s
     unschedulable_plugins: tuple[str, ...]
     pending_plugins: tuple[str, ...] = ()
     pre_filter: Status | None = None
 
+    def refused_with(self, code: Code) -> Bools:
+        """Return which rows were refused with `code`: bool[nodes]."""
+        said = [group.status.code is code for group in self.groups]
+        return np.array([*said, False], dtype=np.bool_)[self.group_of]
+
     def rows_with(self, code: Code) -> Int64s:
         """Return the rows that were refused with `code`, ascending: int64[n]."""
-        found = [group.rows for group in self.groups if group.status.code is code]
-        return np.sort(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+        return np.flatnonzero(self.refused_with(code))
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""
-        return next(group.status for group in self.groups if row in group.rows)
+        return self.groups[self.group_of[row]].status
 
 
-def refused_by_pre_filter(outcome: PreFilterOutcome, rows: Int64s) -> Diagnosis:
-    """Return the diagnosis of a pod that PreFilter refused; `rows` are all nodes."""
+def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
+    """Return the diagnosis of a pod that PreFilter refused; alive: bool[nodes]."""
     assert outcome.refusal is not None
-    groups = (Refusals(outcome.refusal, rows),)
+    count = int(np.count_nonzero(alive))
+    groups = (Refusals(outcome.refusal, count),)
     return Diagnosis(
-        node_count=len(rows),
+        node_count=count,
         groups=groups,
+        group_of=np.where(alive, 0, NO_GROUP).astype(np.int32),
         unschedulable_plugins=_plugins(groups, outcome),
         pre_filter=outcome.refusal,
     )
@@ -71,18 +79,26 @@ def refused_by_filters(
 ) -> Diagnosis:
     """Return the diagnosis of a pod that no node takes.
 
-    refuser: int8[nodes] as in Shape. `overridden` holds rows whose status differs from the
-    columns', because nominated pods were counted there.
+    refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
+    differs from the columns' because nominated pods were counted there.
     """
-    groups = list(_by_filter(shape.filters, refuser, overridden))
-    excluded = _without(np.flatnonzero(refuser == EXCLUDED), overridden)
-    if len(excluded):
-        groups.append(Refusals(shape.pre_filter.excluded, excluded))
+    group_of: Int32s = np.full(len(refuser), NO_GROUP, dtype=np.int32)
+    groups: list[Refusals] = []
+    for number, column in shape.filters:
+        codes, counts = kernels.group(refuser, number, column.codes, len(groups), group_of)
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+            groups.append(Refusals(column.status(code), count))
+    left_out = refuser == EXCLUDED
+    if shape.pre_filter.node_names is not None and left_out.any():
+        group_of[left_out] = len(groups)
+        groups.append(Refusals(shape.pre_filter.excluded, int(np.count_nonzero(left_out))))
     for row, status in overridden.items():
-        groups.append(Refusals(status, np.array([row], dtype=np.int64)))
+        group_of[row] = len(groups)
+        groups.append(Refusals(status, 1))
     return Diagnosis(
         node_count=node_count,
         groups=tuple(groups),
+        group_of=group_of,
         unschedulable_plugins=_plugins(groups, shape.pre_filter),
         pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
     )
@@ -111,22 +127,8 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
     counts: Counter[str] = Counter()
     for group in diagnosis.groups:
         for reason in group.status.reasons:
-            counts[reason] += len(group.rows)
+            counts[reason] += group.count
     return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
-
-
-def _by_filter(
-    filters: Sequence[tuple[int, FilterColumn]], refuser: Int8s, overridden: Mapping[int, Status]
-) -> Iterator[Refusals]:
-    for number, column in filters:
-        rows = _without(np.flatnonzero(refuser == number), overridden)
-        codes = column.codes[rows]
-        for code in np.unique(codes).tolist():
-            yield Refusals(column.status(code), rows[codes == code])
-
-
-def _without(rows: Int64s, overridden: Mapping[int, Status]) -> Int64s:
-    return rows[~np.isin(rows, list(overridden))] if overridden else rows
 
 
 def _plugins(groups: Iterable[Refusals], pre_filter: PreFilterOutcome) -> tuple[str, ...]:

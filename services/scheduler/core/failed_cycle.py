@@ -10,20 +10,33 @@ from collections.abc import Sequence
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
+from services.scheduler.core.columns import Int64s
 from services.scheduler.core.diagnosis import Diagnosis
 from services.scheduler.core.dry_run import DryRun
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.preemption.survey import Survey
 from services.scheduler.core.status import Code
+from services.scheduler.core.surveyor import Surveyor
 
 
 class SnapshotFailedCycle:
-    """The cycle of one pod under one framework, whose snapshot must not change meanwhile."""
+    """The cycle of one pod under one framework, whose snapshot must not change meanwhile.
 
-    def __init__(self, pod: Pod, framework: Framework, diagnosis: Diagnosis) -> None:
+    Without a `surveyor`, nodes are tried one by one.
+    """
+
+    def __init__(
+        self,
+        pod: Pod,
+        framework: Framework,
+        diagnosis: Diagnosis,
+        surveyor: Surveyor | None = None,
+    ) -> None:
         self._framework = framework
         self._snapshot = framework.snapshot
         self._pod = pod
         self._diagnosis = diagnosis
+        self._surveyor = surveyor
 
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
@@ -42,8 +55,13 @@ class SnapshotFailedCycle:
 
     def potential_nodes(self) -> Sequence[str]:
         """Return the nodes refused with UNSCHEDULABLE, in the snapshot's order."""
-        rows = set(self._diagnosis.rows_with(Code.UNSCHEDULABLE).tolist())
-        return [self._snapshot.name(row) for row in self._snapshot.listed_rows() if row in rows]
+        return [self._snapshot.name(row) for row in self._potential_rows().tolist()]
+
+    def survey(self, now_ns: int) -> Survey | None:
+        """Dry-run all potential nodes at once, None where they have to be tried one by one."""
+        if self._surveyor is None:
+            return None
+        return self._surveyor.survey(self._pod, self._framework, self._potential_rows(), now_ns)
 
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the node's assigned and assumed pods; none for an unknown node."""
@@ -63,3 +81,7 @@ class SnapshotFailedCycle:
         row = self._snapshot.row(node)
         assert row is not None, f"{node} is not in the snapshot"
         return self._framework.dry_run(self._pod, row)
+
+    def _potential_rows(self) -> Int64s:
+        listed = self._snapshot.rows_in_order()
+        return listed[self._diagnosis.refused_with(Code.UNSCHEDULABLE)[listed]]

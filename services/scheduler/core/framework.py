@@ -88,8 +88,7 @@ class Framework:
 
     def fit_only(self, pod: Pod) -> bool:
         """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
-        names = [column.plugin.name for _, column in self.shape(pod).pod_filters]
-        return names == ["NodeResourcesFit"]
+        return self.shape(pod).fit_only
 
     def reserve(self, pod: Pod, row: int) -> Status | None:
         """Run Reserve; where a plugin refuses, all are unreserved and its status is returned."""

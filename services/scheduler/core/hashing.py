@@ -7,11 +7,17 @@ runs that differ in one pod, one node or one attempt therefore differ in its con
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
 
 MASK = (1 << 64) - 1
 
 
+@lru_cache(maxsize=1 << 17)
 def node_hash(name: str) -> int:
     """Return a node's share of the tie-break, an unsigned 64-bit number."""
     return _bits(name.encode())
@@ -35,3 +41,12 @@ def mixed(node: int, attempt: int) -> int:
 
 def _bits(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
+def all_mixed(nodes: Sequence[str], attempt: int) -> NDArray[np.uint64]:
+    """Return `mixed` of each node's hash: uint64[nodes]."""
+    bits = np.fromiter(map(node_hash, nodes), dtype=np.uint64, count=len(nodes))
+    bits += np.uint64(attempt)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
+    return bits ^ (bits >> np.uint64(31))

@@ -14,6 +14,7 @@ from services.scheduler.core.columns import Int64s
 from services.scheduler.core.compiled import compiled, inlined
 
 Int8s = NDArray[np.int8]
+Int32s = NDArray[np.int32]
 UInt64s = NDArray[np.uint64]
 
 TOO_MANY_PODS = 1
@@ -21,6 +22,9 @@ UNRESOLVABLE = 1 << 62
 """Bits of a fit code; bit i + 1 is a shortage of the i-th requested resource."""
 
 NODE_SCORE_MAX = 100
+
+NO_GROUP = -1
+"""The group of a row that has none."""
 
 
 @inlined
@@ -138,6 +142,35 @@ def refuse(rows: Int64s, codes: Int64s, number: int, refuser: Int8s) -> None:
     for row in rows:
         if codes[row] != 0 and (refuser[row] == 0 or refuser[row] > number):
             refuser[row] = number
+
+
+@compiled
+def group(
+    refuser: Int8s, number: int, codes: Int64s, first: int, group_of: Int32s
+) -> tuple[Int64s, Int64s]:
+    """Number the rows that plugin `number` refuses by their codes, from `first` on.
+
+    Return the codes in the order of their groups, and how many rows each has.
+    group_of: int32[nodes], written at those rows.
+    """
+    found = np.empty(8, dtype=np.int64)
+    counts = np.zeros(8, dtype=np.int64)
+    length = 0
+    for row in range(len(refuser)):
+        if refuser[row] != number:
+            continue
+        place = 0
+        while place < length and found[place] != codes[row]:
+            place += 1
+        if place == length:
+            if length == len(found):
+                found = np.concatenate((found, np.empty_like(found)))
+                counts = np.concatenate((counts, np.zeros_like(counts)))
+            found[place] = codes[row]
+            length += 1
+        counts[place] += 1
+        group_of[row] = first + place
+    return found[:length], counts[:length]
 
 
 @compiled

@@ -51,6 +51,7 @@ from services.scheduler.core.queue_steps import (
 from services.scheduler.core.rules import QueueRules, Rules
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Status
+from services.scheduler.core.surveyor import Surveyor
 
 PREEMPTION_PLUGIN = "DefaultPreemption"
 
@@ -91,6 +92,7 @@ class Scheduler:
             and any(each.name == PREEMPTION_PLUGIN for each in profile.plugins)
         }
         self._preemptor = Preemptor(rules=options.rules.preemption)
+        self._surveyor = Surveyor(self.snapshot, options.rules.preemption)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
         self._unanswered: dict[PopId, Decision] = {}
@@ -305,7 +307,7 @@ class Scheduler:
         if pod.spec.scheduler_name in self._preempting:
             outcome = self._preemptor.preempt(
                 pod,
-                SnapshotFailedCycle(pod, framework, diagnosis),
+                SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
                 tie_break=hashed_tie_break(
                     seed=self._options.seed, uid=pod.uid, attempt=head.attempts
                 ),

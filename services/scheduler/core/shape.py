@@ -90,6 +90,20 @@ class Shape:
         """Return the filters whose verdict the pods on a node may change."""
         return self._pod_filters
 
+    @property
+    def fit_only(self) -> bool:
+        """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
+        return [column.plugin.name for _, column in self._pod_filters] == ["NodeResourcesFit"]
+
+    def fit_alone(self, rows: Int64s) -> FilterColumn | None:
+        """Return the column of NodeResourcesFit where no other filter can refuse any of `rows`.
+
+        None where one can, whatever pods may leave or come.
+        """
+        if not self.fit_only or self._node_refuser[rows].any():
+            return None
+        return self._pod_filters[0][1]
+
     def normalized_totals(self, refuser: Int8s) -> Int64s:
         """Return the weighted totals, int64[nodes], normalised over the rows that `refuser` spares.
 

@@ -3,7 +3,8 @@
 A pod counts on its node from the moment it is assumed. A node that goes while pods are on it,
 and one whose pods come first, keeps a row that is not alive until the last pod has gone.
 Each change notes its row, so that cached columns recompute what changed and nothing else:
-`pod_log` notes changes of pods and nodes, `node_log` changes of nodes alone.
+`pod_log` notes changes of pods and nodes, `node_log` changes of nodes alone, and `roster_log` any
+change of a row's list of pods, even one that no verdict follows from.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go; framework/types.go, NodeInfo.
 """
@@ -12,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 from services.scheduler.core import kernels
 from services.scheduler.core.change_log import ChangeLog
-from services.scheduler.core.columns import Columns
+from services.scheduler.core.columns import Columns, Int64s
 from services.scheduler.core.hashing import node_hash
 from services.scheduler.core.host_ports import HostPort, hold, release
 from services.scheduler.core.images import Images
@@ -35,10 +38,12 @@ class Snapshot:
         self.columns = Columns()
         self.node_log = ChangeLog()
         self.pod_log = ChangeLog()
+        self.roster_log = ChangeLog()
         self.images = Images()
         self.nominations = Nominations()
         self.taints = TaintClasses()
         self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.budget_epoch = 0
         self._tree = NodeTree()
         self._nodes: list[Node | None] = [None] * self.columns.capacity
         self._names: list[str] = [""] * self.columns.capacity
@@ -49,7 +54,7 @@ class Snapshot:
         self._loads = PodLoads(self.columns)
         self._place: dict[str, tuple[Pod, int]] = {}
         self._assumed: set[str] = set()
-        self._listed: tuple[int, list[int]] = (-1, [])
+        self._listed: tuple[int, Int64s] = (-1, self.columns.rows)
         self.node_count = 0
 
     def node(self, row: int) -> Node:
@@ -69,9 +74,13 @@ class Snapshot:
 
     def listed_rows(self) -> Sequence[int]:
         """Return the rows of all nodes in upstream's order, one of each zone in turn."""
+        return self.rows_in_order().tolist()
+
+    def rows_in_order(self) -> Int64s:
+        """Return the same as an array, int64[nodes], which must not be changed."""
         if self._listed[0] != self.node_log.end:
             rows = [self._row_of[name] for name in self._tree.names()]
-            self._listed = (self.node_log.end, rows)
+            self._listed = (self.node_log.end, np.array(rows, dtype=np.int64))
         return self._listed[1]
 
     def pods_on(self, row: int) -> Sequence[Pod]:
@@ -149,6 +158,7 @@ class Snapshot:
         index = next(i for i, each in enumerate(pods) if each.uid == uid)
         pods[index] = pods[-1]
         pods.pop()
+        self.roster_log.note(row)
         self._count(pod, row, -1)
         self._give_back(row)
 
@@ -166,10 +176,12 @@ class Snapshot:
     def set_budget(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a disruption budget."""
         self.budgets[f"{budget.namespace}/{budget.name}"] = budget
+        self.budget_epoch += 1
 
     def remove_budget(self, namespace: str, name: str) -> None:
         """Remove a disruption budget, if it is there."""
         self.budgets.pop(f"{namespace}/{name}", None)
+        self.budget_epoch += 1
 
     def touch(self, row: int) -> None:
         """Note that a plugin changed a column of its own in `row`."""
@@ -180,6 +192,7 @@ class Snapshot:
         if row is None:
             row = self._take_row(node_name)
         self._pods[row].append(pod)
+        self.roster_log.note(row)
         self._place[pod.uid] = (pod, row)
         self._count(pod, row, 1)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 from services.kube.node import Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.kube.taints import Taint, TaintEffect
-from services.scheduler.core.cycle import Cycle
+from services.scheduler.core.cycle import Cycle, Unschedulable
+from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.surveyor import Surveyor
 
 
 def warm_up() -> None:
@@ -30,3 +33,18 @@ def warm_up() -> None:
         for copy in ("x", "y"):
             assumed = Pod(uid=f"{number}{copy}", namespace="", name="", spec=spec)
             snapshot.assume(assumed, "a")
+    _preempt(cycle, snapshot)
+
+
+def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
+    """Have a pod that fits nowhere look for victims."""
+    whole = Container(name="c", requests={"cpu": 4000})
+    for name in "abc":
+        below = Pod(uid=name, namespace="", name="", spec=PodSpec(containers=(whole,)))
+        snapshot.assume(below, name)
+    pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
+    result = cycle.schedule_pod(pod, 1)
+    assert isinstance(result, Unschedulable)
+    surveyor = Surveyor(snapshot, V1_34)
+    failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, surveyor)
+    assert failed.survey(0) is not None

@@ -44,6 +44,10 @@ class Cluster:
         """Return the nodes refused with UNSCHEDULABLE."""
         return [node for node in self.allocatable if self.code(node) is Code.UNSCHEDULABLE]
 
+    def survey(self, now_ns: int) -> None:
+        """Leave the nodes to be tried one by one."""
+        del now_ns
+
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the node's pods."""
         return [pod for pod in self.assigned if pod.node_name == node]

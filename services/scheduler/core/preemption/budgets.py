@@ -7,7 +7,7 @@ everything).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kube.budget import PodDisruptionBudget
@@ -22,52 +22,56 @@ class BudgetSplit:
     others: tuple[Pod, ...]
 
 
-def split_using_up(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]) -> BudgetSplit:
-    """Let each pod in turn use its budgets up; it violates once one falls below zero.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetRule:
+    """When a pod violates a budget.
 
-    `pods` are all potential victims, most important first: a pod that is reprieved later has
-    used its share up all the same. A pod in `disrupted_pods` is already counted by the budget.
-    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
-    filterPodsWithPDBViolation.
+    `counts` tells whether a budget counts a pod, which follows from the pod's namespace, labels
+    and name. With `uses_up`, each pod uses one disruption of each such budget and violates once
+    one falls below zero; without, it violates where one of them allows none.
     """
-    left = [budget.disruptions_allowed for budget in budgets]
-    violating: list[Pod] = []
-    others: list[Pod] = []
-    for pod in pods:
-        violates = False
-        for index in _covering(pod, budgets):
-            if pod.name in budgets[index].disrupted_pods:
-                continue
-            left[index] -= 1
-            violates = violates or left[index] < 0
-        (violating if violates else others).append(pod)
-    return BudgetSplit(violating=tuple(violating), others=tuple(others))
+
+    counts: Callable[[PodDisruptionBudget, Pod], bool]
+    uses_up: bool
+
+    def split(self, pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]) -> BudgetSplit:
+        """Part `pods`, which are all potential victims, most important first.
+
+        A pod that is reprieved later has used its share up all the same.
+        """
+        left = [budget.disruptions_allowed for budget in budgets]
+        violating: list[Pod] = []
+        others: list[Pod] = []
+        for pod in pods:
+            violates = False
+            for index, budget in enumerate(budgets):
+                if not self.counts(budget, pod):
+                    continue
+                left[index] -= self.uses_up
+                violates = violates or left[index] < (0 if self.uses_up else 1)
+            (violating if violates else others).append(pod)
+        return BudgetSplit(violating=tuple(violating), others=tuple(others))
 
 
-def split_by_status(pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]) -> BudgetSplit:
-    """Let a pod violate where one of its budgets allows no disruption at all.
-
-    Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, filterPodsWithPDBViolation.
-    """
-    violating: list[Pod] = []
-    others: list[Pod] = []
-    for pod in pods:
-        covering = _covering(pod, budgets)
-        violates = any(budgets[index].disruptions_allowed <= 0 for index in covering)
-        (violating if violates else others).append(pod)
-    return BudgetSplit(violating=tuple(violating), others=tuple(others))
-
-
-def _covering(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> Iterable[int]:
-    if not pod.labels:
-        return ()
-    return [index for index, budget in enumerate(budgets) if _covers(budget, pod)]
-
-
-def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    if budget.namespace != pod.namespace:
+def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Tell whether the budget is one of the pod's."""
+    if budget.namespace != pod.namespace or not pod.labels:
         return False
     selector = budget.selector
     if selector is None or not selector.requirements:
         return False
     return selector.matches(pod.labels)
+
+
+def covers_undisrupted(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    """Tell the same, but not of a pod in `disrupted_pods`, which the budget has counted already."""
+    return pod.name not in budget.disrupted_pods and covers(budget, pod)
+
+
+USED_UP = BudgetRule(counts=covers_undisrupted, uses_up=True)
+"""Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+filterPodsWithPDBViolation."""
+
+BY_STATUS = BudgetRule(counts=covers, uses_up=False)
+"""Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go,
+filterPodsWithPDBViolation."""

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from services.scheduler.core.hashing import attempt_hash, mixed, node_hash
+import numpy as np
+
+from services.scheduler.core.hashing import all_mixed, attempt_hash
 from services.scheduler.core.preemption.importance import earliest_start_ns
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.preemption.victims import Candidate
@@ -73,6 +75,8 @@ _CRITERIA: tuple[tuple[DecidedBy, Callable[[Criteria], int]], ...] = (
     (DecidedBy.NUM_VICTIMS, lambda criteria: criteria.num_victims),
     (DecidedBy.LATEST_START, lambda criteria: -criteria.earliest_start_ns),
 )
+CRITERIA_ORDER = tuple(decided_by for decided_by, _ in _CRITERIA)
+"""The criteria in the order in which they are asked."""
 
 
 def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
@@ -80,7 +84,8 @@ def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
     attempt_bits = attempt_hash(seed, uid, attempt)
 
     def choose(nodes: Sequence[str]) -> str:
-        return min(nodes, key=lambda node: (mixed(node_hash(node), attempt_bits), node))
+        ranks = all_mixed(nodes, attempt_bits)
+        return min(nodes[place] for place in np.flatnonzero(ranks == ranks.min()).tolist())
 
     return choose
 

@@ -26,8 +26,10 @@ from services.scheduler.core.preemption.outcome import (
 from services.scheduler.core.preemption.pick import Picked, TieBreak, criteria_of, pick_one_node
 from services.scheduler.core.preemption.refusals import errors_text, not_helpful_text
 from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.preemption.survey import pick_surveyed
 from services.scheduler.core.preemption.victims import Candidate, NonCandidate, select_victims
 from services.scheduler.core.preemption.view import FailedCycle
+from services.scheduler.core.status import Status
 
 CandidateRange = Callable[[int], tuple[int, int]]
 """From how many nodes might help, the one to begin with and how many candidates suffice."""
@@ -70,21 +72,29 @@ class Preemptor:
 
         `tie_break` settles what the criteria leave open (`pick.hashed_tie_break`).
         """
-        return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
+        refused = self._refused_at_once(pod, cycle)
+        if refused is not None:
+            return refused
+        survey = cycle.survey(now_ns) if self._tries_all else None
+        if survey is None:
+            return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
+        if not len(survey.rows):
+            return self._no_candidate(cycle, survey.refusals)
+        chosen = pick_surveyed(survey, rules=self.rules, tie_break=tie_break)
+        found = self._select_victims(pod, cycle, chosen.node, now_ns)
+        assert isinstance(found, Candidate), f"{chosen.node} was a candidate in the survey"
+        picked = Picked(candidate=found, decided_by=chosen.decided_by, ties=chosen.ties)
+        return self._outcome(pod, cycle, picked, len(survey.rows))
 
     def evaluate(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
     ) -> PreemptionEvaluation:
-        """Decide as `preempt` does, and return all that was found on the way."""
+        """Decide as `preempt` does, one node after the other, and return all that was found."""
         potential = tuple(cycle.potential_nodes())
-        ineligible = why_not_eligible(pod, cycle, self.rules)
-        if ineligible:
-            refused = self._cannot(Cause.NOT_ELIGIBLE, ineligible, clear=False)
-            return _nothing_tried(refused, potential, ineligible)
-        if not cycle.node_count():
-            text = self.rules.no_nodes_text
-            refused = self._cannot(Cause.NO_NODES, text, clear=False, is_error=True)
-            return _nothing_tried(refused, potential)
+        at_once = self._refused_at_once(pod, cycle)
+        if at_once is not None:
+            ineligible = at_once.reason if at_once.cause is Cause.NOT_ELIGIBLE else ""
+            return _nothing_tried(at_once, potential, ineligible)
         candidates, non_candidates = self._dry_run(pod, cycle, potential, now_ns)
         picked, outcome = self._choose(
             pod, cycle, candidates, non_candidates, tie_break=tie_break, now_ns=now_ns
@@ -101,19 +111,36 @@ class Preemptor:
             outcome=outcome,
         )
 
+    @property
+    def _tries_all(self) -> bool:
+        return self.candidate_range is all_nodes and self.extenders is no_extenders
+
+    def _refused_at_once(self, pod: Pod, cycle: FailedCycle) -> CannotHelp | None:
+        ineligible = why_not_eligible(pod, cycle, self.rules)
+        if ineligible:
+            return self._cannot(Cause.NOT_ELIGIBLE, ineligible, clear=False)
+        if not cycle.node_count():
+            text = self.rules.no_nodes_text
+            return self._cannot(Cause.NO_NODES, text, clear=False, is_error=True)
+        return None
+
+    def _select_victims(
+        self, pod: Pod, cycle: FailedCycle, node: str, now_ns: int
+    ) -> Candidate | NonCandidate:
+        return select_victims(
+            pod, node, cycle.dry_run(node), cycle.budgets(), rules=self.rules, now_ns=now_ns
+        )
+
     def _dry_run(
         self, pod: Pod, cycle: FailedCycle, potential: Sequence[str], now_ns: int
     ) -> tuple[tuple[Candidate, ...], tuple[NonCandidate, ...]]:
         spotless: list[Candidate] = []
         violating: list[Candidate] = []
         refused: list[NonCandidate] = []
-        budgets = cycle.budgets()
         offset, enough = self.candidate_range(len(potential))
         for step in range(len(potential)):
             node = potential[(offset + step) % len(potential)]
-            found = select_victims(
-                pod, node, cycle.dry_run(node), budgets, rules=self.rules, now_ns=now_ns
-            )
+            found = self._select_victims(pod, cycle, node, now_ns)
             if isinstance(found, NonCandidate):
                 refused.append(found)
                 continue
@@ -133,7 +160,7 @@ class Preemptor:
         now_ns: int,
     ) -> tuple[Picked | None, Nominate | CannotHelp]:
         if not candidates:
-            return None, self._no_candidate(cycle, non_candidates)
+            return None, self._no_candidate(cycle, [(each.refusal, 1) for each in non_candidates])
         left = self.extenders(pod, candidates)
         if isinstance(left, ExtenderError):
             return None, self._cannot(Cause.EXTENDER, left.message, clear=False, is_error=True)
@@ -141,22 +168,27 @@ class Preemptor:
         if picked is None:
             text = "no candidate node for preemption"
             return None, self._cannot(Cause.EXTENDER, text, clear=False)
+        return picked, self._outcome(pod, cycle, picked, len(left))
+
+    def _outcome(
+        self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int
+    ) -> Nominate | CannotHelp:
         node = picked.candidate.node
         if self.rules.requires_node and not cycle.has_node(node):
             text = (
                 f"preemption failed: the target node {node} has been deleted from scheduler cache"
             )
-            return picked, self._cannot(Cause.NODE_GONE, text, clear=False, is_error=True)
-        return picked, self._nominate(pod, cycle, picked, len(left))
+            return self._cannot(Cause.NODE_GONE, text, clear=False, is_error=True)
+        return self._nominate(pod, cycle, picked, candidates)
 
     def _no_candidate(
-        self, cycle: FailedCycle, non_candidates: Sequence[NonCandidate]
+        self, cycle: FailedCycle, refusals: Sequence[tuple[Status, int]]
     ) -> CannotHelp:
-        errors = errors_text(non_candidates)
+        errors = errors_text(refusals)
         if errors:
             return self._cannot(Cause.ERROR, errors, clear=False, is_error=True)
-        text = not_helpful_text(cycle.node_count(), non_candidates)
-        clear = self.rules.clears_without_candidates or not non_candidates
+        text = not_helpful_text(cycle.node_count(), refusals)
+        clear = self.rules.clears_without_candidates or not refusals
         return self._cannot(Cause.NO_CANDIDATE, text, clear=clear)
 
     def _nominate(self, pod: Pod, cycle: FailedCycle, picked: Picked, candidates: int) -> Nominate:

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from services.scheduler.core.preemption.victims import NonCandidate
-from services.scheduler.core.status import Code
+from services.scheduler.core.status import Code, Status
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 
-def not_helpful_text(node_count: int, refused: Sequence[NonCandidate]) -> str:
-    """Count the reasons of `refused`; every other node counts as one that cannot be cured.
+def not_helpful_text(node_count: int, refused: Sequence[tuple[Status, int]]) -> str:
+    """Count the reasons of `refused`, each with its number of nodes.
 
-    Sorted as texts, number first, as upstream sorts them.
+    Every other node counts as one that cannot be cured. Sorted as texts, number first, as
+    upstream sorts them.
     """
-    counts = Counter(reason for each in refused for reason in each.refusal.reasons)
-    untried = node_count - len(refused)
+    counts: Counter[str] = Counter()
+    for status, nodes in refused:
+        for reason in status.reasons:
+            counts[reason] += nodes
+    untried = node_count - sum(nodes for _, nodes in refused)
     if untried > 0:
         counts[NOT_HELPFUL] += untried
     listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
@@ -29,8 +32,8 @@ def not_helpful_text(node_count: int, refused: Sequence[NonCandidate]) -> str:
     return f"{text} {listed}." if listed else text
 
 
-def errors_text(refused: Sequence[NonCandidate]) -> str:
+def errors_text(refused: Sequence[tuple[Status, int]]) -> str:
     """Return the errors met in dry runs as one text, each said once; "" without any."""
-    errors = [each.refusal for each in refused if each.refusal.code is Code.ERROR]
+    errors = [status for status, _ in refused if status.code is Code.ERROR]
     texts = list(dict.fromkeys(error.message for error in errors))
     return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)

@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
-from services.scheduler.core.preemption.budgets import (
-    BudgetSplit,
-    split_by_status,
-    split_using_up,
-)
+from services.scheduler.core.preemption.budgets import BY_STATUS, USED_UP, BudgetRule
 
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
@@ -37,7 +32,7 @@ class PreemptionRules:
 
     `blocks` tells whether a lower-priority pod on the nominated node makes the pod wait;
     `retries_unresolvable` lets a pod preempt anew whose nominated node cannot be cured.
-    `split` parts the potential victims by their budgets.
+    `budgets` parts the potential victims by their budgets.
     `needs_victims` refuses a node where nothing is to be deleted; without it, the first such
     node wins at once. `sorts_victims` puts the victims in order of importance at the end.
     `takes_first` breaks the last tie by the nodes' order instead of the caller's choice.
@@ -54,7 +49,7 @@ class PreemptionRules:
     name: str
     blocks: Callable[[Pod], bool]
     retries_unresolvable: bool
-    split: Callable[[Sequence[Pod], Sequence[PodDisruptionBudget]], BudgetSplit]
+    budgets: BudgetRule
     needs_victims: bool
     sorts_victims: bool
     takes_first: bool
@@ -98,7 +93,7 @@ V1_34 = PreemptionRules(
     name="v1.34",
     blocks=terminating_by_preemption,
     retries_unresolvable=True,
-    split=split_using_up,
+    budgets=USED_UP,
     needs_victims=True,
     sorts_victims=True,
     takes_first=False,
@@ -122,7 +117,7 @@ V1_16 = PreemptionRules(
     name="v1.16",
     blocks=terminating,
     retries_unresolvable=False,
-    split=split_by_status,
+    budgets=BY_STATUS,
     needs_victims=False,
     sorts_victims=False,
     takes_first=True,

@@ -18,7 +18,11 @@ from services.scheduler.core.preemption.importance import most_important_first
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.status import Code, Status
 
-NO_VICTIMS = "No preemption victims found for incoming pod"
+NO_VICTIMS_FOUND = Status(
+    code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+    reasons=("No preemption victims found for incoming pod",),
+)
+"""The refusal of a node without a pod of lower priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +72,18 @@ def select_victims(
     for each in potential:
         dry_run.remove(each)
     if not potential and rules.needs_victims:
-        return _refused(node, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, NO_VICTIMS)
+        return NonCandidate(node=node, refusal=NO_VICTIMS_FOUND)
     refusal = dry_run.refusal()
     if refusal is not None:
         return NonCandidate(node=node, refusal=refusal)
     ranked = most_important_first(potential, now_ns=now_ns)
-    split = rules.split(ranked, budgets)
+    split = rules.budgets.split(ranked, budgets)
     violating, spared = _reprieve(dry_run, split.violating)
     others, spared_later = _reprieve(dry_run, split.others)
     victims = [*violating, *others]
     if not victims and rules.needs_victims:
-        return _refused(node, Code.ERROR, f'expected at least one victim pod on node "{node}"')
+        reason = f'expected at least one victim pod on node "{node}"'
+        return NonCandidate(node=node, refusal=Status(code=Code.ERROR, reasons=(reason,)))
     if rules.sorts_victims:
         victims = most_important_first(victims, now_ns=now_ns)
     return Candidate(
@@ -100,7 +105,3 @@ def _reprieve(dry_run: DryRun, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod
             dry_run.remove(pod)
             victims.append(pod)
     return victims, spared
-
-
-def _refused(node: str, code: Code, reason: str) -> NonCandidate:
-    return NonCandidate(node=node, refusal=Status(code=code, reasons=(reason,)))

@@ -8,6 +8,7 @@ from typing import Protocol
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
 from services.scheduler.core.dry_run import DryRun
+from services.scheduler.core.preemption.survey import Survey
 from services.scheduler.core.status import Code
 
 
@@ -33,6 +34,12 @@ class FailedCycle(Protocol):
 
     def potential_nodes(self) -> Sequence[str]:
         """Return the nodes where removing pods may help: those refused with UNSCHEDULABLE."""
+
+    def survey(self, now_ns: int) -> Survey | None:
+        """Dry-run all potential nodes at once, None where they have to be tried one by one.
+
+        `now_ns` stands for a start that is missing.
+        """
 
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the node's assigned and assumed pods; none for an unknown node."""

@@ -1,0 +1,42 @@
+# One image for the three services; docker-compose.yml says which one a container runs.
+# Nothing here needs BuildKit.
+ARG PYTHON_IMAGE=python:3.12-slim
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/reprieve && python -m venv /opt/tools \
+    && /opt/tools/bin/python -m pip install --quiet 'build>=1.2'
+WORKDIR /source
+COPY pyproject.toml ./
+# The dependencies are a layer of their own: a change of our code does not fetch them again.
+RUN /opt/reprieve/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/dependencies.txt \
+    && /opt/reprieve/bin/python -m pip install --quiet --requirement /tmp/dependencies.txt
+COPY hatch_build.py README.md LICENSE ./
+COPY protos protos
+COPY services services
+COPY replay replay
+RUN /opt/tools/bin/python -m build --wheel --outdir /tmp/wheels . \
+    && /opt/reprieve/bin/python -m pip install --quiet --no-deps --no-index /tmp/wheels/*.whl \
+    && /opt/reprieve/bin/python -m pip check \
+    && /opt/reprieve/bin/python -m pip uninstall --quiet --yes pip
+# numba keeps the kernels that a warm-up compiles, for this processor; deploy/entrypoint.sh says more.
+RUN NUMBA_CACHE_DIR=/opt/reprieve/kernels /opt/reprieve/bin/python -P -c \
+    "from services.scheduler.core.warm_up import warm_up; warm_up()"
+COPY deploy/entrypoint.sh /opt/reprieve/bin/entrypoint
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="reprieve" \
+      org.opencontainers.image.description="Scheduling queue, scheduler and eviction as gRPC services" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/reprieve /opt/reprieve
+ENV PATH=/opt/reprieve/bin:/usr/local/bin:/usr/bin:/bin \
+    HOME=/tmp \
+    NUMBA_CACHE_DIR=/tmp/kernels \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONSAFEPATH=1 \
+    PYTHONUNBUFFERED=1
+USER 65532:65532
+WORKDIR /tmp
+EXPOSE 50051 50052 50053
+ENTRYPOINT ["entrypoint"]
+CMD ["reprieve", "--help"]

@@ -1,0 +1,255 @@
+"""What a run came to, as one value: from the tally, the latencies, the notes and the spans.
+
+Lists are ordered by how much they stand for, then by name, so that equal runs are summed up alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from replay.results.histogram import Histogram, Quantiles
+from replay.results.tally import Tally
+from services.telemetry.span import Delivery
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How many of something there were."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemptor:
+    """A pod that preempted others: namespace/name, priority, victims."""
+
+    pod: str
+    priority: int
+    victims: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What was decided, in pods; `budget_violations` and `nominations` are events.
+
+    failed_attempts: scheduling attempts that bound nothing, of any pod.
+    refused: decisions that could not be carried out.
+    """
+
+    bound: int
+    failed_attempts: int
+    nominations: int
+    preempted: int
+    preemptors: tuple[Preemptor, ...]
+    budget_violations: int
+    evicted: tuple[Count, ...]
+    ended: tuple[Count, ...]
+    refused: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unbound:
+    """The pods that have no node at the end.
+
+    messages: kube-scheduler's words at the last attempt, with the pods that got them.
+    reasons: the plugins' words in those, with the pods that have at least one node refused for it.
+    untried: pods that no attempt was made for (gated, another scheduler's, or too late).
+    """
+
+    pods: int
+    untried: int
+    messages: tuple[Count, ...]
+    reasons: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityWait:
+    """Simulated time from a pod's first entry into the queue to its binding, for one priority."""
+
+    priority: int
+    waited: Quantiles
+    still_waiting: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLatency:
+    """What one step took on the wall clock; `pods` went through it."""
+
+    step: str
+    pods: int
+    wall: Quantiles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanCount:
+    """What became of the spans of the pods that `choice` keeps: "off", "all" or a percentage."""
+
+    choice: str
+    ended: int
+    delivered: int
+    target: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Something that an importer or the world noted; `kind` is a stable name."""
+
+    kind: str
+    text: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All that a run came to. Times are ns; start and end since the Unix epoch, virtual.
+
+    namespaces: those of the pods.
+    """
+
+    run: str
+    end: str
+    start_ns: int
+    end_ns: int
+    namespaces: tuple[str, ...]
+    pods: int
+    rounds: int
+    instants: int
+    attempts: int
+    queue_exchanges: int
+    wall_ns: int
+    decided: Decided
+    unbound: Unbound
+    waits: tuple[PriorityWait, ...]
+    latencies: tuple[StepLatency, ...]
+    spans: SpanCount
+    notes: tuple[Note, ...]
+
+    @property
+    def simulated_ns(self) -> int:
+        """Return how much time the replay played."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def batch_size_mean(self) -> float:
+        """Return K: attempts for each exchange with the queue."""
+        return self.attempts / self.queue_exchanges if self.queue_exchanges else 0.0
+
+    @property
+    def attempts_per_s(self) -> float:
+        """Return scheduling attempts for each second of the wall clock."""
+        return self.attempts * 1e9 / self.wall_ns if self.wall_ns else 0.0
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the summary for JSON and YAML."""
+        derived = {
+            "simulated_ns": self.simulated_ns,
+            "batch_size_mean": round(self.batch_size_mean, 3),
+            "attempts_per_s": round(self.attempts_per_s, 1),
+        }
+        return asdict(self) | derived
+
+
+def summarize(
+    tally: Tally,
+    *,
+    run: str,
+    end: str,
+    wall_ns: int,
+    notes: Mapping[tuple[str, str], int],
+    warnings: Iterable[str] = (),
+    spans: Delivery,
+    span_choice: str,
+) -> Summary:
+    """Sum up a run that has ended.
+
+    `notes` are the journal's by (kind, text); `warnings` what the services said of their
+    configuration; `span_choice` as services.telemetry.sampling.Sampling prints it.
+    """
+    noted = Counter(notes)
+    noted.update(("configuration", text) for text in warnings)
+    return Summary(
+        run=run,
+        end=end,
+        start_ns=tally.first_ns or 0,
+        end_ns=tally.last_ns,
+        namespaces=tuple(sorted(tally.namespaces)),
+        pods=tally.pods,
+        rounds=tally.rounds,
+        instants=tally.instants,
+        attempts=tally.cycles,
+        queue_exchanges=tally.queue_exchanges,
+        wall_ns=wall_ns,
+        decided=_decided(tally),
+        unbound=_unbound(tally),
+        waits=_waits(tally),
+        latencies=tuple(
+            StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
+            for name, step in sorted(tally.steps.items())
+        ),
+        spans=SpanCount(
+            choice=span_choice,
+            ended=spans.ended,
+            delivered=spans.delivered,
+            target=spans.target,
+            problem=spans.problem,
+        ),
+        notes=tuple(
+            Note(kind=kind, text=text, count=count)
+            for (kind, text), count in sorted(
+                noted.items(), key=lambda item: (item[0][0], -item[1], item[0][1])
+            )
+        ),
+    )
+
+
+def _decided(tally: Tally) -> Decided:
+    preemptors = sorted(tally.preempted_by.items(), key=lambda item: (-item[1], item[0]))
+    return Decided(
+        bound=tally.decisions["scheduled"],
+        failed_attempts=tally.failed_attempts,
+        nominations=tally.nominated,
+        preempted=tally.decisions["preempted"],
+        preemptors=tuple(
+            Preemptor(pod=pod, priority=priority, victims=victims)
+            for (pod, priority), victims in preemptors
+        ),
+        budget_violations=tally.budget_violations,
+        evicted=_counts(tally.evicted),
+        ended=_counts(tally.ended),
+        refused=tally.refused.total(),
+    )
+
+
+def _unbound(tally: Tally) -> Unbound:
+    waiting = tally.waiting.values()
+    return Unbound(
+        pods=len(waiting),
+        untried=sum(not pod.message for pod in waiting),
+        messages=_counts(Counter(pod.message for pod in waiting if pod.message)),
+        reasons=_counts(
+            Counter(reason for pod in waiting for reason in dict.fromkeys(pod.reasons))
+        ),
+    )
+
+
+def _waits(tally: Tally) -> tuple[PriorityWait, ...]:
+    waiting = Counter(pod.priority for pod in tally.waiting.values())
+    priorities = sorted({*tally.waited_ns, *waiting}, reverse=True)
+    return tuple(
+        PriorityWait(
+            priority=priority,
+            waited=tally.waited_ns.get(priority, Histogram()).quantiles(),
+            still_waiting=waiting[priority],
+        )
+        for priority in priorities
+    )
+
+
+def _counts(counter: Counter[str]) -> tuple[Count, ...]:
+    ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Count(name=name, count=count) for name, count in ordered)

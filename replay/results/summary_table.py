@@ -1,0 +1,161 @@
+"""The summary for people: tables that fit 80 columns, and more of each list where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from replay.results import durations
+from replay.results.histogram import Quantiles
+from replay.results.summary import Count, Summary
+
+_SHOWN = 5
+
+
+def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
+    """Print a summary. `wide` shows every preemptor, message and note, else the first five."""
+    shown = None if wide else _SHOWN
+    _print_head(summary, console)
+    _print_decided(summary, console, shown)
+    _print_unbound(summary, console, shown)
+    _print_waits(summary, console)
+    _print_latencies(summary, console)
+    _print_notes(summary, console, shown)
+    _print_spans(summary, console)
+
+
+def _print_head(summary: Summary, console: Console) -> None:
+    console.print(f"[bold]{escape(summary.run)}[/]: {escape(summary.end)}", highlight=False)
+    console.print(
+        f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
+        f"{durations.wall(summary.wall_ns)}\n"
+        f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
+        f"{summary.rounds:,} rounds, {summary.batch_size_mean:.2f} a queue exchange",
+        highlight=False,
+    )
+
+
+def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
+    decided = summary.decided
+    violations = decided.budget_violations
+    preempted_note = f"by {len(decided.preemptors):,} pods" if decided.preemptors else ""
+    if violations:
+        preempted_note += f", {violations:,} against a disruption budget"
+    evicted = sum(each.count for each in decided.evicted)
+    rows = [
+        ("bound", decided.bound, ""),
+        ("preempted", decided.preempted, preempted_note),
+        ("evicted", evicted, _listed(decided.evicted)),
+        ("unschedulable at the end", summary.unbound.pods - summary.unbound.untried, ""),
+        ("ended", sum(each.count for each in decided.ended), _listed(decided.ended)),
+    ]
+    optional = [
+        ("never tried", summary.unbound.untried, "gated, of another scheduler, or too late"),
+        ("failed attempts", decided.failed_attempts, ""),
+        ("refused decisions", decided.refused, "given back to the scheduler"),
+    ]
+    table = _table("DECIDED", ("PODS", "right"), "")
+    for name, count, note in [*rows, *(row for row in optional if row[1])]:
+        table.add_row(name, f"{count:,}", note)
+    _print(console, table)
+    if decided.preemptors:
+        table = _table("PREEMPTOR", ("PRIORITY", "right"), ("VICTIMS", "right"))
+        for each in decided.preemptors[:shown]:
+            table.add_row(escape(each.pod), str(each.priority), f"{each.victims:,}")
+        _print(console, table, left=_left(decided.preemptors, shown))
+
+
+def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
+    unbound = summary.unbound
+    for title, counts in (("UNSCHEDULABLE BECAUSE", unbound.messages), ("REASON", unbound.reasons)):
+        if counts:
+            table = _table(("PODS", "right"), title)
+            for each in counts[:shown]:
+                table.add_row(f"{each.count:,}", escape(each.name))
+            _print(console, table, left=_left(counts, shown))
+
+
+def _print_waits(summary: Summary, console: Console) -> None:
+    if not summary.waits:
+        return
+    table = _table(
+        ("PRIORITY", "right"), *_right("BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING")
+    )
+    for wait in summary.waits:
+        cells = _quantiles(wait.waited, durations.simulated)
+        table.add_row(str(wait.priority), *cells, f"{wait.still_waiting:,}")
+    _print(console, table, title="Simulated time in the queue until the binding")
+
+
+def _print_latencies(summary: Summary, console: Console) -> None:
+    if not summary.latencies:
+        return
+    table = _table("STEP", *_right("COUNT", "P50", "P90", "P99", "MAX"))
+    for each in summary.latencies:
+        table.add_row(escape(each.step), *_quantiles(each.wall, durations.wall))
+    _print(console, table, title="Wall time of each step")
+
+
+def _print_notes(summary: Summary, console: Console, shown: int | None) -> None:
+    if not summary.notes:
+        return
+    table = _table(("COUNT", "right"), "KIND", "NOTE")
+    for note in summary.notes[:shown]:
+        table.add_row(f"{note.count:,}", escape(note.kind), escape(note.text))
+    _print(console, table, left=_left(summary.notes, shown))
+
+
+def _print_spans(summary: Summary, console: Console) -> None:
+    spans = summary.spans
+    console.print()
+    if spans.choice == "off":
+        console.print("spans: off", highlight=False)
+        return
+    text = f"spans: {spans.ended:,} ended, {spans.delivered:,} delivered to {spans.target}"
+    if spans.choice != "all":
+        text += f" ({spans.choice} of the pods)"
+    console.print(escape(text), highlight=False, soft_wrap=True)
+    if spans.problem:
+        console.print(f"[bold red]spans were lost:[/] {escape(spans.problem)}", highlight=False)
+
+
+_Column = str | tuple[str, str]
+
+
+def _table(*columns: _Column) -> Table:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    for column in columns:
+        name, side = column if isinstance(column, tuple) else (column, "left")
+        table.add_column(name, justify="right" if side == "right" else "left", overflow="fold")
+    return table
+
+
+def _right(*names: str) -> Iterable[_Column]:
+    return [(name, "right") for name in names]
+
+
+def _print(console: Console, table: Table, *, title: str = "", left: int = 0) -> None:
+    console.print()
+    if title:
+        console.print(title, highlight=False)
+    console.print(table)
+    if left:
+        console.print(f"and {left:,} more: -o wide shows them", highlight=False)
+
+
+def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
+    if not quantiles.count:
+        return ["0", "-", "-", "-", "-"]
+    times = (quantiles.p50_ns, quantiles.p90_ns, quantiles.p99_ns, quantiles.max_ns)
+    return [f"{quantiles.count:,}", *map(shown, times)]
+
+
+def _left(items: Sequence[object], shown: int | None) -> int:
+    return 0 if shown is None else max(0, len(items) - shown)
+
+
+def _listed(counts: Sequence[Count]) -> str:
+    return ", ".join(f"{each.count:,} {each.name}" for each in counts)

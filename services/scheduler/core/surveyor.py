@@ -1,0 +1,116 @@
+"""Surveys: the dry runs of one failed cycle, all at once where resources alone decide.
+
+Where another filter looks at pods, or refuses a node that deleting pods might help on, nothing
+is surveyed, and the preemptor tries one node after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.kube.pod import Pod
+from services.scheduler.core import reprieve
+from services.scheduler.core.budget_cover import BudgetCover
+from services.scheduler.core.cached_columns import FilterColumn
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.plugins.node_resources_fit import Wanted
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.preemption.survey import Survey
+from services.scheduler.core.preemption.victims import NO_VICTIMS_FOUND
+from services.scheduler.core.roster import Roster
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Status
+
+
+class Surveyor:
+    """Surveys a snapshot under one version's rules; keeps the pods' columns between surveys."""
+
+    def __init__(self, snapshot: Snapshot, rules: PreemptionRules) -> None:
+        self._snapshot = snapshot
+        self._rules = rules
+        self._roster = Roster(snapshot)
+        self._cover = BudgetCover(snapshot, self._roster, rules.budgets)
+
+    def survey(self, pod: Pod, framework: Framework, rows: Int64s, now_ns: int) -> Survey | None:
+        """Judge a preemption on each of `rows`; None where more than resources decides.
+
+        rows: int64[n], live rows in the nodes' order. `now_ns` stands for a start that is missing.
+        """
+        fit = framework.shape(pod).fit_alone(rows)
+        if fit is None:
+            return None
+        codes, criteria = self._dry_run(pod, fit.pre.data, rows, now_ns)
+        if (codes == reprieve.IN_VAIN).any():
+            return None
+        found = np.flatnonzero(codes == reprieve.CANDIDATE)
+        return Survey(
+            rows=rows[found],
+            criteria=criteria[found],
+            refusals=[
+                (_refusal(fit, code), count)
+                for code, count in _counted(codes)
+                if code != reprieve.CANDIDATE
+            ],
+            name=self._snapshot.name,
+        )
+
+    def _dry_run(
+        self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int
+    ) -> tuple[Int64s, Int64s]:
+        self._cover.sync()
+        columns, roster, cover, rules = (
+            self._snapshot.columns,
+            self._roster,
+            self._cover,
+            self._rules,
+        )
+        codes = np.empty(len(rows), dtype=np.int64)
+        criteria = np.zeros((len(rows), 5), dtype=np.int64)
+        reprieve.dry_run(
+            rows,
+            -pod.priority,
+            now_ns,
+            rules.needs_victims,
+            rules.sorts_victims,
+            rules.budgets.uses_up,
+            wanted.columns,
+            wanted.amounts,
+            columns.allocatable,
+            columns.requested,
+            columns.pod_count,
+            columns.pods_max,
+            self._nominated(pod, wanted, rows),
+            roster.count,
+            roster.table,
+            roster.amounts,
+            cover.allowed,
+            cover.offsets,
+            cover.covering,
+            codes,
+            criteria,
+        )
+        return codes, criteria
+
+    def _nominated(self, pod: Pod, wanted: Wanted, rows: Int64s) -> Int64s:
+        """Return what nominated pods hold that must be left room for: int64[rows, wanted + 1]."""
+        snapshot = self._snapshot
+        held = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
+        for name in snapshot.nominations.node_names():
+            counted = snapshot.nominations.counted(name, pod)
+            row = snapshot.row(name) if counted else None
+            if row is None:
+                continue
+            for each in counted:
+                held[rows == row, :-1] += snapshot.load(each.spec).amounts[wanted.columns]
+                held[rows == row, -1] += 1
+        return held
+
+
+def _counted(codes: Int64s) -> list[tuple[int, int]]:
+    values, counts = np.unique(codes, return_counts=True)
+    return list(zip(values.tolist(), counts.tolist(), strict=True))
+
+
+def _refusal(fit: FilterColumn, code: int) -> Status:
+    return NO_VICTIMS_FOUND if code == reprieve.NOTHING_BELOW else fit.status(code)

@@ -1,0 +1,38 @@
+"""OpenB as real kube-schedulers ran it: as many pods stay unscheduled.
+
+The published runs (kwok, kube-scheduler-simulator) place the pods of N nodes in file order, with
+cpu and memory only and no departures; their figures vary with kube-scheduler's random ties.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.world.models import Models
+from tests.e2e.replays import SHARED, run, trace
+
+VANILLA = SHARED / "traces" / "k8s-sims-results" / "vanilla"
+SEEDS = range(10)
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not VANILLA.is_dir(), reason="no ../shared/traces beside the project"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "least", "most"), [(300, 24, 30), (700, 83, 92), (1200, 12, 17)])
+def test_the_median_of_unscheduled_pods_is_that_of_real_schedulers(
+    services: EmbeddedServices, tmp_path: Path, nodes: int, least: int, most: int
+) -> None:
+    """Ten seeds a size; the bounds span what the published runs saw, and a little more."""
+    records = trace([VANILLA / f"nodes-{nodes}.yaml.gz", VANILLA / f"pods-{nodes}.yaml.gz"])
+    unscheduled = []
+    for seed in SEEDS:
+        run_path = tmp_path / f"seed-{seed}"
+        finished = run(services, records, run_path, seed=seed, models=Models(eviction=False))
+        unscheduled.append(len(finished.replay.cluster.pending))
+    assert least <= median(unscheduled) <= most, unscheduled

@@ -1,0 +1,1 @@
+"""Tests of what a replay leaves behind and shows."""

@@ -1,0 +1,180 @@
+"""Rounds, outcomes and decisions made by hand, for tests of what is written of them."""
+
+from __future__ import annotations
+
+from replay.world.conditions import timestamp
+from reprieve.kube.v1alpha1 import node_pb2, object_pb2, object_ref_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+SECOND_NS = 1_000_000_000
+START_NS = 1_571_904_000 * SECOND_NS
+
+
+def pod_message(
+    name: str,
+    *,
+    node_name: str = "",
+    phase: str = "Pending",
+    priority: int = 0,
+    owner_uid: str = "",
+    created_s: int = 0,
+) -> pod_pb2.Pod:
+    """Return a pod of one container, created `created_s` after START_NS."""
+    pod = pod_pb2.Pod()
+    pod.metadata.name, pod.metadata.namespace, pod.metadata.uid = name, "default", f"uid-{name}"
+    pod.metadata.creation_timestamp.CopyFrom(timestamp(START_NS + created_s * SECOND_NS))
+    pod.spec.containers.add(name="c")
+    pod.spec.node_name = node_name
+    pod.spec.priority = priority
+    pod.status.phase = phase
+    if owner_uid:
+        pod.metadata.owner_references.add(kind="ReplicaSet", uid=owner_uid, controller=True)
+    if phase == "Running":
+        container = pod.status.container_statuses.add(name="c", ready=True)
+        container.state.running.SetInParent()
+    return pod
+
+
+def added(message: pod_pb2.Pod | node_pb2.Node, at_s: int = 0) -> scheduler_pb2.Event:
+    """Return the event of an object's creation, `at_s` after START_NS."""
+    holder = (
+        object_pb2.Object(pod=message)
+        if isinstance(message, pod_pb2.Pod)
+        else object_pb2.Object(node=message)
+    )
+    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, add=holder)
+
+
+def patched(
+    name: str,
+    at_s: int = 0,
+    *,
+    status: pod_pb2.PodStatus | None = None,
+    node_name: str | None = None,
+    deletion_s: int | None = None,
+) -> scheduler_pb2.Event:
+    """Return the event of a change of a part of a pod."""
+    patch = scheduler_pb2.PodPatch(pod=pod_ref(name), status=status, node_name=node_name)
+    if deletion_s is not None:
+        patch.deletion_ns = START_NS + deletion_s * SECOND_NS
+    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, patch=patch)
+
+
+def deleted(name: str, at_s: int = 0) -> scheduler_pb2.Event:
+    """Return the event of a pod's removal."""
+    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, delete=object_ref(name))
+
+
+def round_of(*events: scheduler_pb2.Event, at_s: int = 0, number: int = 0) -> scheduler_pb2.Round:
+    """Return a round of events."""
+    return scheduler_pb2.Round(at_ns=START_NS + at_s * SECOND_NS, round=number, events=events)
+
+
+def pod_ref(name: str) -> session_pb2.PodRef:
+    """Return a pod's name for services."""
+    return session_pb2.PodRef(uid=f"uid-{name}", namespace="default", name=name)
+
+
+def object_ref(name: str) -> object_ref_pb2.ObjectRef:
+    """Return a pod's name for logs."""
+    return object_ref_pb2.ObjectRef(kind="Pod", namespace="default", name=name, uid=f"uid-{name}")
+
+
+def bound(name: str, node_name: str, at_s: int = 0, queued_s: int = 0) -> scheduler_pb2.Outcome:
+    """Return the outcome of a cycle that found a node."""
+    outcome = _outcome(name, at_s, queued_s)
+    outcome.bind.node_name = node_name
+    outcome.bind.feasible_nodes = 3
+    return outcome
+
+
+def unschedulable(
+    name: str, message: str, reason: str = "Insufficient cpu", at_s: int = 0
+) -> scheduler_pb2.Outcome:
+    """Return the outcome of a cycle that found none."""
+    outcome = _outcome(name, at_s, at_s)
+    outcome.unschedulable.message = message
+    outcome.unschedulable.reasons.add(reason=reason, nodes=1)
+    return outcome
+
+
+def _outcome(name: str, at_s: int, queued_s: int) -> scheduler_pb2.Outcome:
+    outcome = scheduler_pb2.Outcome(
+        pop=session_pb2.PopId(uid=f"uid-{name}", cycle=1),
+        pod=pod_ref(name),
+        at_ns=START_NS + at_s * SECOND_NS,
+        attempts=1,
+        first_enqueued_ns=START_NS + queued_s * SECOND_NS,
+        queued_ns=START_NS + queued_s * SECOND_NS,
+    )
+    outcome.phases.add(name="schedulingCycle", wall_ns=60_000)
+    return outcome
+
+
+def decision(name: str, at_s: int = 0, sequence: int = 1) -> trace_pb2.Decision:
+    """Return a decision about a pod; the caller says which."""
+    entry = trace_pb2.Decision(at_ns=START_NS + at_s * SECOND_NS, sequence=sequence)
+    entry.observed.object.CopyFrom(object_ref(name))
+    return entry
+
+
+def scheduled(name: str, node_name: str, at_s: int = 0, waited_s: int = 0) -> trace_pb2.Decision:
+    """Return a binding."""
+    entry = decision(name, at_s)
+    entry.observed.scheduled.node_name = node_name
+    entry.observed.scheduled.waited_ns = waited_s * SECOND_NS
+    return entry
+
+
+def failed(name: str, message: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return an attempt that bound nothing."""
+    entry = decision(name, at_s)
+    entry.observed.failed_scheduling.message = message
+    entry.observed.failed_scheduling.reason = "Unschedulable"
+    return entry
+
+
+def nominated(name: str, node_name: str, *victims: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return a nomination with its victims."""
+    entry = decision(name, at_s)
+    entry.observed.nominated.node_name = node_name
+    entry.observed.nominated.decided_by = "only-candidate"
+    entry.observed.nominated.victims.extend(map(object_ref, victims))
+    return entry
+
+
+def preempted(name: str, by: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return a victim's lot."""
+    entry = decision(name, at_s)
+    entry.observed.preempted.by.CopyFrom(object_ref(by))
+    return entry
+
+
+def evicted(name: str, signal: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return a kubelet's eviction."""
+    entry = decision(name, at_s)
+    entry.observed.evicted.signal = signal
+    return entry
+
+
+def started(name: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return that a pod runs."""
+    entry = decision(name, at_s)
+    entry.observed.started.SetInParent()
+    return entry
+
+
+def finished(name: str, at_s: int = 0, phase: str = "Succeeded") -> trace_pb2.Decision:
+    """Return that a pod has ended."""
+    entry = decision(name, at_s)
+    entry.observed.finished.phase = phase
+    return entry
+
+
+def removed(name: str, at_s: int = 0, cause: str = "deleted") -> trace_pb2.Decision:
+    """Return that a pod is no more."""
+    entry = decision(name, at_s)
+    entry.observed.removed.cause = cause
+    return entry

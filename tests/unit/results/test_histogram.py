@@ -1,0 +1,44 @@
+"""Histograms: against the sorted list of the same durations."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay.results.histogram import Histogram
+
+
+@given(
+    durations=st.lists(st.integers(0, 2**62), min_size=1, max_size=200),
+    share=st.sampled_from([0.01, 0.5, 0.9, 0.99, 1.0]),
+)
+def test_a_quantile_is_at_most_a_sixteenth_too_high(durations: list[int], share: float) -> None:
+    """It is never below the exact one."""
+    histogram = Histogram()
+    for each in durations:
+        histogram.record(each)
+    exact = sorted(durations)[max(math.ceil(share * len(durations)) - 1, 0)]
+    assert exact <= histogram.quantile(share) <= exact + exact // 16
+
+
+def test_count_sum_and_maximum_are_exact() -> None:
+    """Only quantiles are rounded."""
+    histogram = Histogram()
+    for each in (3, 1_000_003, 17):
+        histogram.record(each)
+    quantiles = histogram.quantiles()
+    assert (quantiles.count, quantiles.sum_ns, quantiles.max_ns) == (3, 1_000_023, 1_000_003)
+
+
+def test_an_empty_histogram_is_all_zeros() -> None:
+    """There is nothing to divide by."""
+    assert Histogram().quantiles().p99_ns == 0
+
+
+def test_a_negative_duration_counts_as_none() -> None:
+    """A clock that was set back does not break a run."""
+    histogram = Histogram()
+    histogram.record(-5)
+    assert (histogram.count, histogram.max_ns, histogram.sum_ns) == (1, 0, 0)

@@ -1,0 +1,141 @@
+"""The decision log and the history: what was written is read back, and equal runs are equal bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.results import round_log
+from replay.results.decision_log import DecisionLog, line, read_decisions
+from replay.results.errors import RunError
+from replay.results.round_log import RoundLog, read_rounds
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.unit.results import messages
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+_TIMES = st.integers(0, 2**62)
+_OBSERVED = st.one_of(
+    st.builds(
+        trace_pb2.Observed,
+        scheduled=st.builds(
+            trace_pb2.Scheduled,
+            node_name=_TEXTS,
+            waited_ns=_TIMES,
+            score=st.none() | st.integers(-5, 5),
+        ),
+    ),
+    st.builds(
+        trace_pb2.Observed,
+        nominated=st.builds(
+            trace_pb2.Nominated,
+            node_name=_TEXTS,
+            victims=st.lists(st.builds(messages.object_ref, _TEXTS), max_size=3),
+        ),
+    ),
+    st.builds(
+        trace_pb2.Observed, failed_scheduling=st.builds(trace_pb2.FailedScheduling, message=_TEXTS)
+    ),
+    st.builds(trace_pb2.Observed, started=st.builds(trace_pb2.Started)),
+)
+_DECISIONS = st.builds(
+    trace_pb2.Decision,
+    at_ns=_TIMES,
+    round=st.integers(0, 1000),
+    sequence=st.integers(0, 2**63),
+    observed=_OBSERVED,
+    refused=_TEXTS,
+)
+_ROUNDS = st.builds(
+    scheduler_pb2.Round,
+    at_ns=_TIMES,
+    round=st.integers(0, 1000),
+    events=st.lists(
+        st.one_of(
+            st.builds(messages.deleted, _TEXTS),
+            st.builds(lambda name: messages.added(messages.pod_message(name)), _TEXTS),
+        ),
+        max_size=4,
+    ),
+)
+
+
+@settings(max_examples=50)
+@given(decisions=st.lists(_DECISIONS, max_size=5))
+def test_decisions_are_read_back_as_they_were_told(
+    tmp_path_factory: pytest.TempPathFactory, decisions: list[trace_pb2.Decision]
+) -> None:
+    """Nothing is lost between a decision and its line."""
+    path = tmp_path_factory.mktemp("log") / "decisions.jsonl"
+    log = DecisionLog(path.open("wb"))
+    for each in decisions:
+        log.write(each)
+    log.close()
+    assert list(read_decisions(path)) == decisions
+
+
+def test_a_line_has_its_keys_in_the_order_of_the_fields() -> None:
+    """Equal decisions are equal bytes, whatever order they were filled in."""
+    decision = trace_pb2.Decision(sequence=3, at_ns=5)
+    decision.observed.scheduled.waited_ns = 2**60
+    decision.observed.scheduled.node_name = "n"
+    decision.observed.object.uid = "u"
+    assert line(decision) == (
+        b'{"atNs":5,"sequence":3,"observed":{"object":{"uid":"u"},'
+        b'"scheduled":{"nodeName":"n","waitedNs":1152921504606846976}}}\n'
+    )
+
+
+def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
+    """The error tells file and line."""
+    path = tmp_path / "decisions.jsonl"
+    path.write_bytes(line(messages.started("a")) + orjson.dumps({"odd": 1}))
+    with pytest.raises(RunError, match="line 2"):
+        list(read_decisions(path))
+
+
+@settings(max_examples=50)
+@given(rounds=st.lists(_ROUNDS, max_size=6), frame_bytes=st.sampled_from([1, 100, 1 << 20]))
+def test_a_history_is_read_back_as_it_was_told(
+    tmp_path_factory: pytest.TempPathFactory,
+    rounds: list[scheduler_pb2.Round],
+    frame_bytes: int,
+) -> None:
+    """Rounds come back whole and in order, however they fall into frames."""
+    path = tmp_path_factory.mktemp("history") / "history.rounds.zst"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(round_log, "FRAME_BYTES", frame_bytes)
+        log = RoundLog(path.open("wb"))
+        for each in rounds:
+            log.write(each)
+        log.close()
+    assert list(read_rounds(path)) == rounds
+
+
+def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_path: Path) -> None:
+    """What stands before the break is yielded; the break is an error and not an end."""
+    path = tmp_path / "history.rounds.zst"
+    log = RoundLog(path.open("wb"))
+    for number in range(2):
+        log.write(messages.round_of(messages.added(messages.pod_message("a")), number=number))
+        log.flush()
+    log.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    rounds = read_rounds(path)
+    assert next(rounds).round == 0
+    with pytest.raises(RunError):
+        list(rounds)
+
+
+def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
+    """Whoever breaks off a run need not know whether it had ended."""
+    for log in (
+        DecisionLog((tmp_path / "a").open("wb")),
+        RoundLog((tmp_path / "b").open("wb")),
+    ):
+        log.close()
+        log.close()

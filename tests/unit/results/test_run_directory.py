@@ -1,0 +1,124 @@
+"""The folder of a run: made, refused, recognised, read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.results.errors import RunError
+from replay.results.manifest import Manifest, TraceFile, trace_files
+from replay.results.run_directory import DECISIONS, MANIFEST, RunDirectory
+
+_MANIFEST = Manifest(
+    version="0.1.0",
+    seed=7,
+    rules="v1.34",
+    traces=(TraceFile(path="a.ktr", sha256="00"),),
+    configuration={"queue_mode": "v1.20"},
+    services={"scheduler": "embedded"},
+    argv=("replay", "a.ktr"),
+)
+
+
+def test_a_manifest_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    """What a run was can be known from its folder."""
+    run = RunDirectory.create(tmp_path / "run")
+    run.write_manifest(_MANIFEST)
+    assert RunDirectory.open(tmp_path / "run").manifest() == _MANIFEST
+
+
+def test_a_run_that_has_not_ended_says_so(tmp_path: Path) -> None:
+    """The manifest is unfinished until it is written again at the end."""
+    run = RunDirectory.create(tmp_path)
+    run.write_manifest(_MANIFEST)
+    assert not run.manifest().finished
+    run.write_manifest(_MANIFEST.ended("nothing is left to do"))
+    assert run.manifest().finished
+    assert run.manifest().end == "nothing is left to do"
+
+
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    """A folder that exists may be a run's."""
+    assert RunDirectory.create(tmp_path).path == tmp_path
+
+
+def test_a_former_run_is_kept_without_force(tmp_path: Path) -> None:
+    """Results are not lost by running again."""
+    RunDirectory.create(tmp_path).write_manifest(_MANIFEST)
+    with pytest.raises(RunError, match="--force replaces it"):
+        RunDirectory.create(tmp_path)
+
+
+def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
+    """With force only what belongs to the new run is there."""
+    run = RunDirectory.create(tmp_path)
+    run.write_manifest(_MANIFEST)
+    run.create_file(DECISIONS).close()
+    RunDirectory.create(tmp_path, force=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_other_files_stays_as_it_is(tmp_path: Path) -> None:
+    """Force is for runs; it never removes what no run has made."""
+    (tmp_path / MANIFEST).write_text("{}")
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(RunError, match=r"thesis\.tex"):
+        RunDirectory.create(tmp_path, force=True)
+    assert (tmp_path / MANIFEST).exists()
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """The system's own reason is given."""
+    (tmp_path / "run").write_text("")
+    with pytest.raises(RunError, match="cannot be made"):
+        RunDirectory.create(tmp_path / "run")
+
+
+def test_default_folders_are_numbered(tmp_path: Path) -> None:
+    """Each run of a trace gets the next number, and other traces do not count."""
+    (tmp_path / "a-b-9").mkdir()
+    paths = [RunDirectory.create_next("a", tmp_path).path.name for _ in range(3)]
+    assert paths == ["a-1", "a-2", "a-3"]
+
+
+def test_a_name_with_a_pattern_in_it_is_a_name(tmp_path: Path) -> None:
+    """Traces may be called as their users like."""
+    names = [RunDirectory.create_next("a[1]*", tmp_path).path.name for _ in range(2)]
+    assert names == ["a[1]*-1", "a[1]*-2"]
+
+
+def test_what_is_no_run_is_not_opened(tmp_path: Path) -> None:
+    """The text names what is missing."""
+    with pytest.raises(RunError, match=r"no run directory.*manifest\.json"):
+        RunDirectory.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"format_version": 99}', '{"format_version": 1, "odd": 1}']
+)
+def test_a_broken_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    """Whatever is wrong with it, the error is of one kind."""
+    (tmp_path / MANIFEST).write_text(text)
+    with pytest.raises(RunError):
+        RunDirectory.open(tmp_path).manifest()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """A reader learns which file of the run is not there."""
+    run = RunDirectory.create(tmp_path)
+    with pytest.raises(RunError, match=r"summary\.json"):
+        run.summary()
+    with pytest.raises(RunError, match=r"decisions\.jsonl"):
+        list(run.decisions())
+    with pytest.raises(RunError, match=r"history\.rounds\.zst"):
+        list(run.rounds())
+
+
+def test_traces_are_known_by_their_digest(tmp_path: Path) -> None:
+    """The digest is of the file's bytes."""
+    (tmp_path / "a").write_bytes(b"abc")
+    digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert trace_files([tmp_path / "a"])[0].sha256 == digest
+    with pytest.raises(RunError, match="cannot be read"):
+        trace_files([tmp_path / "b"])

@@ -1,0 +1,1 @@
+"""Tests of spans: which are kept, and where they go."""
