@@ -55,7 +55,7 @@ def why_not_serving(channel: grpc.Channel, *, service: str, timeout_s: float) ->
         return f"{error.code().name}: {error.details()}"
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return None
-    return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
 
 
 def _channel(
