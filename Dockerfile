@@ -4,21 +4,21 @@ ARG PYTHON_IMAGE=python:3.12-slim
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-RUN python -m venv /opt/reprieve && python -m venv /opt/tools \
-    && /opt/tools/bin/python -m pip install --quiet 'build>=1.2'
+# pip installs into an environment that it is not a part of, so that none is left in the image.
+RUN python -m venv /opt/tools && python -m venv --without-pip /opt/reprieve
+ENV INTO="/opt/tools/bin/pip --quiet --python /opt/reprieve/bin/python"
 WORKDIR /source
 COPY pyproject.toml ./
 # The dependencies are a layer of their own: a change of our code does not fetch them again.
-RUN /opt/reprieve/bin/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/dependencies.txt \
-    && /opt/reprieve/bin/python -m pip install --quiet --requirement /tmp/dependencies.txt
+RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > /tmp/dependencies.txt \
+    && $INTO install --requirement /tmp/dependencies.txt
 COPY hatch_build.py README.md LICENSE ./
 COPY protos protos
 COPY services services
 COPY replay replay
-RUN /opt/tools/bin/python -m build --wheel --outdir /tmp/wheels . \
-    && /opt/reprieve/bin/python -m pip install --quiet --no-deps --no-index /tmp/wheels/*.whl \
-    && /opt/reprieve/bin/python -m pip check \
-    && /opt/reprieve/bin/python -m pip uninstall --quiet --yes pip
+RUN /opt/tools/bin/pip --quiet wheel --no-deps --wheel-dir /tmp/wheels . \
+    && $INTO install --no-deps --no-index /tmp/wheels/*.whl \
+    && $INTO check
 # numba keeps the kernels that a warm-up compiles, for this processor; deploy/entrypoint.sh says more.
 RUN NUMBA_CACHE_DIR=/opt/reprieve/kernels /opt/reprieve/bin/python -P -c \
     "from services.scheduler.core.warm_up import warm_up; warm_up()"

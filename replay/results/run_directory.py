@@ -170,10 +170,10 @@ def _is_ours(name: str) -> bool:
 
 
 def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
-    for each in parent.glob(f"{trace_name}-*"):
-        text = each.name.removeprefix(f"{trace_name}-")
-        if text.isdecimal():
-            yield int(text)
+    for each in parent.iterdir():
+        name, _, number = each.name.rpartition("-")
+        if name == trace_name and number.isdecimal():
+            yield int(number)
 
 
 def _mapping(text: bytes, where: str) -> dict[str, Any]:

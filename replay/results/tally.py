@@ -69,9 +69,9 @@ class Tally:
 
     def told(self, round_: scheduler_pb2.Round) -> None:
         """Count a round's message, but not its events."""
+        self.instants += self.first_ns is None or round_.at_ns != self.last_ns
         if self.first_ns is None:
             self.first_ns = round_.at_ns
-        self.instants += self.rounds == 0 or round_.at_ns != self.last_ns
         self.last_ns = round_.at_ns
         self.rounds += not round_.events_only
         self.events += len(round_.events)

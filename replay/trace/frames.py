@@ -36,10 +36,14 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
                 raise TraceError(where, f"is no zstd frame: {error}") from error
             compressed = frame.unused_data
             at = 0
-            while (span := _span(plain, at, where)) is not None:
+            for start, at in _spans(plain, where):
                 count += 1
-                at = span[1]
-                yield where, _decoded(plain[span[0] : at], where, count)
+                try:
+                    record = Record.FromString(plain[start:at])
+                except DecodeError as error:
+                    problem = "is no record of a trace"
+                    raise TraceError(f"{where}, record {count}", problem) from error
+                yield where, record
             rest = plain[at:]
         if rest:
             raise TraceError(where, f"ends in the middle of record {count + 1}")
@@ -73,27 +77,22 @@ def starts_like_records(plain: bytes) -> bool:
     return 0 < size < len(plain) and plain[size] in (0x08, 0x10, 0x1A)
 
 
-def _span(data: bytes, at: int, where: str) -> tuple[int, int] | None:
-    """Return start and end of the record at `at`, None where it is not whole yet."""
-    size, shift, end = 0, 0, len(data)
+def _spans(data: bytes, where: str) -> list[tuple[int, int]]:
+    """Return start and end of each record that is whole, by the varint before it."""
+    spans, at, end = list[tuple[int, int]](), 0, len(data)
     while at < end:
-        byte = data[at]
+        size, shift = data[at], 0
         at += 1
-        size |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if size > _RECORD_BYTES_MAX:
-                break
-            return (at, at + size) if at + size <= end else None
-        shift += 7
-        if shift > 28:
+        while size >> shift >= 0x80 and shift < 28:
+            if at == end:
+                return spans
+            shift += 7
+            size = size & (1 << shift) - 1 | data[at] << shift
+            at += 1
+        if size >> shift >= 0x80 or size > _RECORD_BYTES_MAX:
+            problem = f"a record's length is out of range (at most {_RECORD_BYTES_MAX})"
+            raise TraceError(where, problem)
+        if at + size > end:
             break
-    else:
-        return None
-    raise TraceError(where, f"a record's length is out of range (at most {_RECORD_BYTES_MAX})")
-
-
-def _decoded(encoded: bytes, where: str, count: int) -> Record:
-    try:
-        return Record.FromString(encoded)
-    except DecodeError as error:
-        raise TraceError(f"{where}, record {count}", "is no record of a trace") from error
+        spans.append((at, at := at + size))
+    return spans

@@ -20,18 +20,17 @@ class OrderCheck:
 
     def problem(self, record: Record) -> str:
         """Return what is wrong with the next record, "" for nothing."""
-        kind = record.WhichOneof("record")
+        kind, at_ns, sequence = record.WhichOneof("record"), record.at_ns, record.sequence
+        wrong = ""
         if self._sequence == 0:
             wrong = self._first(record, kind)
         elif kind == "header":
             wrong = "a second header"
-        elif record.sequence <= self._sequence:
-            wrong = f"sequence {record.sequence} follows {self._sequence}"
-        elif record.at_ns < self._at_ns:
-            wrong = f"at_ns {record.at_ns} follows {self._at_ns}"
-        else:
-            wrong = ""
-        self._at_ns, self._sequence = record.at_ns, record.sequence
+        elif sequence <= self._sequence:
+            wrong = f"sequence {sequence} follows {self._sequence}"
+        elif at_ns < self._at_ns:
+            wrong = f"at_ns {at_ns} follows {self._at_ns}"
+        self._at_ns, self._sequence = at_ns, sequence
         if self._expected:
             self._counts[kind or "unknown"] += 1
         return wrong

@@ -52,7 +52,7 @@ class Sampling:
 
     def __str__(self) -> str:
         """Return the share as `parse` reads it."""
-        return {0.0: "off", 1.0: "all"}.get(self.share, f"{self.share:.6%}".rstrip("0%.") + "%")
+        return {0.0: "off", 1.0: "all"}.get(self.share, f"{self.share * 100:.10g}%")
 
     def pick(self, seed: int, name: str) -> TraceIds | None:
         """Return the ids of the trace of `name` (a pod's UID), None where it is not kept."""

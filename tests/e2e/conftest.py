@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def services() -> Iterator[EmbeddedServices]:
-    """Queue, scheduler and eviction as processes of their own, on free ports."""
+    """Start queue, scheduler and eviction as processes of their own, on free ports."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
     try:

@@ -1,4 +1,4 @@
-"""The decision log and the history: what was written is read back, and equal runs are equal bytes."""
+"""The decision log and the history: read back as they were told, and equal runs are equal bytes."""
 
 from __future__ import annotations
 

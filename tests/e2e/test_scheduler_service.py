@@ -1,0 +1,271 @@
+"""The scheduler service by its proto: refusals, failure paths, and what makes it observable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
+
+from replay.backends.processes import EmbeddedServices
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1alpha1 import session_pb2
+
+SECOND_NS = 1_000_000_000
+
+pytestmark = pytest.mark.e2e
+
+
+def node(name: str, cpu: str) -> node_pb2.Node:
+    """Return a node of that many cores."""
+    message = node_pb2.Node()
+    message.metadata.name = name
+    message.status.capacity.update({"cpu": cpu, "memory": "8Gi", "pods": "110"})
+    return message
+
+
+def pod(name: str, cpu: str, *, priority: int = 0, node_name: str = "") -> pod_pb2.Pod:
+    """Return a pod of one container."""
+    message = pod_pb2.Pod()
+    message.metadata.name = name
+    message.metadata.namespace = "default"
+    message.metadata.uid = f"uid-{name}"
+    message.spec.priority = priority
+    message.spec.node_name = node_name
+    container = message.spec.containers.add(name="c")
+    container.resources.requests.update({"cpu": cpu})
+    return message
+
+
+class Caller:
+    """One session with the scheduler, told round after round."""
+
+    def __init__(self, address: str, **config: object) -> None:
+        self.channel = grpc.insecure_channel(address)
+        self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self.channel)
+        wanted = scheduler_pb2.SchedulerConfig(**config)  # type: ignore[arg-type] # as given
+        opened = self.stub.Open(service_pb2.OpenRequest(config=wanted), timeout=10)
+        self.stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self.sequence = 0
+
+    def tell(
+        self,
+        second: int,
+        *events: scheduler_pb2.Event,
+        answers: list[scheduler_pb2.Answer] | None = None,
+    ) -> list[scheduler_pb2.Outcome]:
+        """Run a round at a virtual second and return its outcomes."""
+        round_ = scheduler_pb2.Round(at_ns=second * SECOND_NS, answers=answers or [])
+        for event in events:
+            event.at_ns = second * SECOND_NS
+            round_.events.append(event)
+        self.sequence += 1
+        request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
+        request.stamp.sequence = self.sequence
+        return list(self.stub.RunRound(request, timeout=30).outcomes.outcomes)
+
+    def state(self) -> scheduler_pb2.SchedulerState:
+        """Return all that the session holds."""
+        return self.stub.Dump(service_pb2.DumpRequest(stamp=self.stamp), timeout=10).state
+
+
+@pytest.fixture
+def caller(services: EmbeddedServices) -> Iterator[Caller]:
+    """Open a session under v1.34's rules."""
+    made = Caller(services.processes["scheduler"].address)
+    yield made
+    made.channel.close()
+
+
+def add_node(name: str, cpu: str) -> scheduler_pb2.Event:
+    """Return the event of a node that comes."""
+    event = scheduler_pb2.Event()
+    event.add.node.CopyFrom(node(name, cpu))
+    return event
+
+
+def add_pod(message: pod_pb2.Pod) -> scheduler_pb2.Event:
+    """Return the event of a pod that comes."""
+    event = scheduler_pb2.Event()
+    event.add.pod.CopyFrom(message)
+    return event
+
+
+def refused(
+    outcome: scheduler_pb2.Outcome, stage: scheduler_pb2.RefusalStage.ValueType, victim: str = ""
+) -> scheduler_pb2.Answer:
+    """Return the answer that a decision could not be carried out."""
+    answer = scheduler_pb2.Answer(pop=outcome.pop, refused=stage, message="refused by the test")
+    if victim:
+        answer.victim.uid = f"uid-{victim}"
+    return answer
+
+
+def test_a_pod_without_any_node_waits_in_upstreams_words(caller: Caller) -> None:
+    """No nodes at all is unschedulable, and nothing is preempted."""
+    (outcome,) = caller.tell(0, add_pod(pod("a", "1")))
+    assert outcome.unschedulable.message == "no nodes available to schedule pods"
+    assert not outcome.unschedulable.HasField("preemption")
+
+
+def test_a_refused_binding_gives_the_pod_back_and_frees_its_room(caller: Caller) -> None:
+    """The pod is tried again when its backoff has ended, and the node is free meanwhile."""
+    (bound,) = caller.tell(0, add_node("n", "2"), add_pod(pod("a", "2")))
+    assert bound.bind.node_name == "n"
+    answer = refused(bound, scheduler_pb2.REFUSAL_STAGE_BIND)
+    (other,) = caller.tell(1, add_pod(pod("b", "2")), answers=[answer])
+    assert other.pod.name == "b"
+    assert other.bind.node_name == "n"
+    places = {entry.pod.name: entry.sub_queue for entry in caller.state().queue.entries}
+    assert "a" in places
+
+
+def test_a_binding_that_goes_through_ends_the_pop(caller: Caller) -> None:
+    """Nothing is in flight or assumed once the world has said so."""
+    (bound,) = caller.tell(0, add_node("n", "2"), add_pod(pod("a", "2")))
+    assert [each.node_name for each in caller.state().assumed] == ["n"]
+    patch = scheduler_pb2.Event()
+    patch.patch.pod.uid = "uid-a"
+    patch.patch.node_name = "n"
+    caller.tell(0, patch, answers=[scheduler_pb2.Answer(pop=bound.pop)])
+    state = caller.state()
+    assert not state.assumed
+    assert not state.queue.entries
+
+
+def preempting(caller: Caller) -> scheduler_pb2.Outcome:
+    """Let a high pod preempt two low ones on the one node."""
+    lows = [add_pod(pod(f"low-{i}", "1", node_name="n")) for i in range(2)]
+    (outcome,) = caller.tell(0, add_node("n", "2"), *lows, add_pod(pod("high", "2", priority=9)))
+    assert [v.pod.name for v in outcome.unschedulable.preemption.victims] == ["low-0", "low-1"]
+    return outcome
+
+
+def test_a_refused_nomination_is_kept_by_v1_34(caller: Caller) -> None:
+    """v1.34 logs a status that cannot be written: its queue keeps the nomination."""
+    outcome = preempting(caller)
+    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
+    assert [each.node_name for each in caller.state().nominations] == ["n"]
+
+
+def test_a_refused_nomination_is_forgotten_by_v1_16(services: EmbeddedServices) -> None:
+    """The documents' scheduler takes the nomination back and goes no further."""
+    caller = Caller(services.processes["scheduler"].address, rules="v1.16")
+    outcome = preempting(caller)
+    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
+    state = caller.state()
+    assert not state.nominations
+    assert not state.queue.nominations
+
+
+def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(caller: Caller) -> None:
+    """Half-way through the victims: the pod stays nominated and waits."""
+    outcome = preempting(caller)
+    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")])
+    assert [each.node_name for each in caller.state().nominations] == ["n"]
+
+
+def test_preemption_can_be_switched_off_by_the_documents_file(services: EmbeddedServices) -> None:
+    """A v1alpha1 file says disablePreemption: nothing is displaced."""
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1alpha1\n"
+        "kind: KubeSchedulerConfiguration\ndisablePreemption: true\n"
+    )
+    caller = Caller(
+        services.processes["scheduler"].address,
+        rules="v1.16",
+        kube_scheduler_configuration=text,
+    )
+    low, high = pod("low", "2", node_name="n"), pod("high", "2", priority=9)
+    (outcome,) = caller.tell(0, add_node("n", "2"), add_pod(low), add_pod(high))
+    assert not outcome.unschedulable.HasField("preemption")
+
+
+def test_a_refused_round_changes_nothing_and_names_the_field(caller: Caller) -> None:
+    """A quantity that is none: INVALID_ARGUMENT with its path; the session lives on."""
+    bad = pod("bad", "1x")
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.tell(0, add_node("n", "2"), add_pod(bad))
+    status = rpc_status.from_call(caught.value)  # type: ignore[arg-type] # it is a Call as well
+    assert status is not None
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    request = error_details_pb2.BadRequest()
+    assert any(detail.Unpack(request) for detail in status.details)
+    (violation,) = request.field_violations
+    assert violation.field == ("round.events[1].add.pod.spec.containers[0].resources.requests[cpu]")
+    caller.sequence -= 1
+    assert not caller.state().objects
+    (outcome,) = caller.tell(0, add_node("n", "2"), add_pod(pod("good", "1")))
+    assert outcome.bind.node_name == "n"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"session": "nobody"}, grpc.StatusCode.NOT_FOUND),
+        ({"session": ""}, grpc.StatusCode.INVALID_ARGUMENT),
+        ({"epoch": 9}, grpc.StatusCode.ABORTED),
+        ({"sequence": 9}, grpc.StatusCode.ABORTED),
+    ],
+)
+def test_a_stamp_that_does_not_fit_is_refused(
+    caller: Caller, change: dict[str, object], code: grpc.StatusCode
+) -> None:
+    """Unknown session, stale epoch, a gap in the sequence."""
+    stamp = session_pb2.Stamp()
+    stamp.CopyFrom(caller.stamp)
+    stamp.sequence = 1
+    for name, value in change.items():
+        setattr(stamp, name, value)
+    round_ = scheduler_pb2.Round(at_ns=1)
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=10)
+    assert caught.value.code() is code
+
+
+def test_time_does_not_go_backwards(caller: Caller) -> None:
+    """A round before the last one is refused as a failed precondition."""
+    caller.tell(5)
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.tell(4)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_a_repeated_round_returns_the_same_answer(caller: Caller) -> None:
+    """The last sequence number again does nothing."""
+    first = caller.tell(0, add_node("n", "1"), add_pod(pod("a", "1")))
+    caller.sequence -= 1
+    assert caller.tell(0) == first
+    assert len(caller.state().assumed) == 1
+
+
+def test_evaluate_tells_every_verdict_without_a_session(caller: Caller) -> None:
+    """Who refuses, what the others score, who would be taken."""
+    request = service_pb2.EvaluateRequest(pod=pod("a", "2"))
+    request.objects.add().node.CopyFrom(node("small", "1"))
+    request.objects.add().node.CopyFrom(node("large", "8"))
+    found = caller.stub.Evaluate(request, timeout=10).evaluation
+    assert found.host == "large"
+    assert found.fast_path == "singleFeasibleNode"
+    refusal = {each.node_name: each.refusal for each in found.nodes}["small"]
+    assert (refusal.plugin, list(refusal.reasons)) == ("NodeResourcesFit", ["Insufficient cpu"])
+
+
+def test_what_is_not_served_yet_says_so(caller: Caller) -> None:
+    """Checkpoint answers UNIMPLEMENTED, and the service lives on."""
+    with pytest.raises(grpc.RpcError) as caught:
+        list(caller.stub.Checkpoint(service_pb2.CheckpointRequest(stamp=caller.stamp), timeout=10))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert caller.state() is not None
+
+
+def test_the_service_answers_health_checks(caller: Caller) -> None:
+    """grpc.health.v1, for the service by its full name."""
+    stub = health_pb2_grpc.HealthStub(caller.channel)
+    request = health_pb2.HealthCheckRequest(service="reprieve.scheduler.v1alpha1.SchedulerService")
+    assert stub.Check(request, timeout=10).status == health_pb2.HealthCheckResponse.SERVING

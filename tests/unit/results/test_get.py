@@ -1,0 +1,160 @@
+"""`reprieve get`: lists at a moment, watches, and the seed's own output."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+
+from replay.results.get import Query, get
+from replay.results.manifest import Manifest
+from replay.results.run_directory import RunDirectory
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from tests.unit.results import messages
+
+_NODE = "test-worker"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """Return a run in which high preempts low on the only node, as the seed documents tell it."""
+    directory = RunDirectory.create(tmp_path / "run")
+    directory.write_manifest(Manifest(version="0", seed=0, rules="v1.16", traces=()))
+    log = directory.round_log()
+    for round_ in _rounds():
+        log.write(round_)
+    log.close()
+    return directory
+
+
+def _rounds() -> list[scheduler_pb2.Round]:
+    node = node_pb2.Node()
+    node.metadata.name = _NODE
+    low = messages.pod_message("low", node_name=_NODE, phase="Running", created_s=-37)
+    ended = _container_status("Succeeded", "terminated", "Completed")
+    nominated = pod_pb2.PodStatus(phase="Pending", nominated_node_name=_NODE)
+    told = messages.round_of
+    return [
+        told(messages.added(node), messages.added(low)),
+        told(messages.added(messages.pod_message("high", created_s=8), 8), at_s=8),
+        told(
+            messages.patched("high", 8, status=nominated),
+            messages.patched("low", 8, deletion_s=38),
+            at_s=8,
+            number=1,
+        ),
+        told(messages.added(messages.pod_message("replacement", created_s=8), 8), at_s=8, number=2),
+        told(messages.patched("low", 10, status=ended), messages.deleted("low", 10), at_s=10),
+        told(messages.patched("high", 10, status=nominated, node_name=_NODE), at_s=10, number=1),
+        told(
+            messages.patched(
+                "high", 10, status=_container_status("Pending", "waiting", "ContainerCreating")
+            ),
+            at_s=10,
+            number=2,
+        ),
+        told(messages.patched("high", 12, status=_container_status("Running", "running")), at_s=12),
+    ]
+
+
+def _container_status(phase: str, state: str, reason: str = "") -> pod_pb2.PodStatus:
+    status = pod_pb2.PodStatus(phase=phase)
+    container = status.container_statuses.add(name="c", ready=state == "running")
+    getattr(container.state, state).SetInParent()
+    if reason:
+        getattr(container.state, state).reason = reason
+    return status
+
+
+def _printed(run: RunDirectory, **asked: object) -> str:
+    pieces: list[str] = []
+    get(run, Query(**{"resource": "pods", **asked}), pieces.append)  # type: ignore[arg-type] # keywords of one test
+    return "".join(pieces)
+
+
+def _rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def _sequence(rows: list[list[str]], name: str) -> list[tuple[str, str, str]]:
+    """Return (STATUS, NODE, NOMINATED NODE) of a pod, equal neighbours as one."""
+    seen = ((row[2], row[6], row[7]) for row in rows if row[0] == name)
+    return [each for each, _ in itertools.groupby(seen)]
+
+
+def test_a_watch_shows_what_the_seed_documents_show(run: RunDirectory) -> None:
+    """The victim terminates; the preemptor is nominated, bound, created and runs."""
+    rows = _rows(_printed(run, watch=True, output="wide"))
+    none = "<none>"
+    assert _sequence(rows, "low") == [("Running", _NODE, none), ("Terminating", _NODE, none)]
+    assert _sequence(rows, "high") == [
+        ("Pending", none, none),
+        ("Pending", none, _NODE),
+        ("Pending", _NODE, _NODE),
+        ("ContainerCreating", _NODE, none),
+        ("Running", _NODE, none),
+    ]
+    assert _sequence(rows, "replacement") == [("Pending", none, none)]
+
+
+def test_a_list_shows_the_end_unless_a_moment_is_asked_for(run: RunDirectory) -> None:
+    """Rows are sorted by name, and ages are of virtual time."""
+    assert _rows(_printed(run)) == [
+        ["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
+        ["high", "1/1", "Running", "0", "4s"],
+        ["replacement", "0/1", "Pending", "0", "4s"],
+    ]
+    assert [row[0] for row in _rows(_printed(run, offset_ns=9 * 10**9))[1:]] == [
+        "high",
+        "low",
+        "replacement",
+    ]
+
+
+def test_a_list_may_be_of_a_moment_after_the_end(run: RunDirectory) -> None:
+    """Nothing has changed since, but pods have aged."""
+    assert _rows(_printed(run, offset_ns=68 * 10**9))[1][4] == "60s"
+
+
+def test_a_watch_from_a_moment_on_begins_with_the_list(run: RunDirectory) -> None:
+    """Then a row comes for each change after it."""
+    rows = _rows(_printed(run, offset_ns=11 * 10**9, watch=True))[1:]
+    assert [(row[0], row[2]) for row in rows] == [
+        ("high", "ContainerCreating"),
+        ("replacement", "Pending"),
+        ("high", "Running"),
+    ]
+
+
+def test_another_namespace_has_no_rows(run: RunDirectory) -> None:
+    """And without rows there is no header."""
+    assert _printed(run, namespace="other") == ""
+
+
+def test_the_namespace_is_a_column_where_it_is_asked_for(run: RunDirectory) -> None:
+    """It comes first, as kubectl's does."""
+    assert _rows(_printed(run, show_namespace=True))[1][:2] == ["default", "high"]
+
+
+def test_nodes_are_shown_too(run: RunDirectory) -> None:
+    """A node without a Ready condition is Unknown."""
+    assert _rows(_printed(run, resource="nodes"))[1][:2] == [_NODE, "Unknown"]
+
+
+def test_json_and_yaml_print_whole_objects(run: RunDirectory) -> None:
+    """A list is one List; a watch is one object after the other."""
+    whole = orjson.loads(_printed(run, output="json"))
+    assert (whole["kind"], [each["kind"] for each in whole["items"]]) == ("List", ["Pod", "Pod"])
+    assert yaml.safe_load(_printed(run, output="yaml")) == whole
+    documents = list(yaml.safe_load_all(_printed(run, output="yaml", watch=True)))
+    assert [each["metadata"]["name"] for each in documents][:2] == ["low", "high"]
+
+
+def test_an_unknown_output_is_refused(run: RunDirectory) -> None:
+    """A mistake in a program is not passed over."""
+    with pytest.raises(ValueError, match="none of table"):
+        _printed(run, output="xml")

@@ -1,0 +1,99 @@
+"""The cluster rebuilt from what the scheduler was told."""
+
+from __future__ import annotations
+
+from replay.results.history import ClusterHistory, Verb, changes
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from tests.unit.results import messages
+
+_POD_KEY = ("Pod", "default", "a")
+
+
+def _pod_after(*events: scheduler_pb2.Event) -> pod_pb2.Pod:
+    history = ClusterHistory()
+    list(history.take(messages.round_of(*events)))
+    pod = history.objects[_POD_KEY]
+    assert isinstance(pod, pod_pb2.Pod)
+    return pod
+
+
+def test_an_object_is_there_as_it_was_added() -> None:
+    """Every field of it is kept."""
+    pod = messages.pod_message("a", priority=7)
+    assert _pod_after(messages.added(pod)) == pod
+
+
+def test_a_patch_changes_only_what_it_holds() -> None:
+    """A binding leaves the status, a status leaves the node."""
+    pod = _pod_after(
+        messages.added(messages.pod_message("a")),
+        messages.patched("a", node_name="n"),
+        messages.patched("a", status=pod_pb2.PodStatus(phase="Running")),
+    )
+    assert (pod.spec.node_name, pod.status.phase) == ("n", "Running")
+
+
+def test_a_status_is_replaced_as_a_whole() -> None:
+    """What the new one does not say is not so any more."""
+    pod = messages.pod_message("a")
+    pod.status.nominated_node_name = "n"
+    status = pod_pb2.PodStatus(phase="Pending")
+    assert _pod_after(messages.added(pod), messages.patched("a", status=status)).status == status
+
+
+def test_a_deletion_that_was_asked_for_sets_the_timestamp() -> None:
+    """The pod terminates, and is still there."""
+    pod = _pod_after(
+        messages.added(messages.pod_message("a")), messages.patched("a", deletion_s=30)
+    )
+    assert pod.metadata.deletion_timestamp.seconds == messages.START_NS // 10**9 + 30
+
+
+def test_changes_come_in_order_with_their_verbs() -> None:
+    """As a watch tells them, the last state with the deletion."""
+    told = changes(
+        [
+            messages.round_of(messages.added(messages.pod_message("a"))),
+            messages.round_of(messages.patched("a", 5, node_name="n"), messages.deleted("a", 9)),
+        ]
+    )
+    seen = [(each.at_ns - messages.START_NS, each.verb, each.key) for each in told]
+    assert seen == [
+        (0, Verb.ADDED, _POD_KEY),
+        (5 * messages.SECOND_NS, Verb.MODIFIED, _POD_KEY),
+        (9 * messages.SECOND_NS, Verb.DELETED, _POD_KEY),
+    ]
+
+
+def test_an_object_that_is_added_again_is_modified() -> None:
+    """A known object may be told of anew."""
+    node = node_pb2.Node()
+    node.metadata.name = "n"
+    told = changes([messages.round_of(messages.added(node), messages.added(node))])
+    assert [each.verb for each in told] == [Verb.ADDED, Verb.MODIFIED]
+
+
+def test_a_name_that_is_used_again_is_another_pod() -> None:
+    """Patches go by UID, so that one for the former pod changes nothing."""
+    history = ClusterHistory()
+    again = messages.pod_message("a")
+    again.metadata.uid = "uid-again"
+    list(
+        history.take(
+            messages.round_of(
+                messages.added(messages.pod_message("a")),
+                messages.deleted("a"),
+                messages.added(again),
+            )
+        )
+    )
+    assert list(history.take(messages.round_of(messages.patched("a", node_name="n")))) == []
+    assert history.objects[_POD_KEY] == again
+
+
+def test_what_changes_no_object_is_passed_over() -> None:
+    """Ticks, patches of unknown pods and deletions of unknown objects tell nothing."""
+    tick = scheduler_pb2.Event(tick=scheduler_pb2.Tick())
+    events = (tick, messages.patched("b"), messages.deleted("b"), scheduler_pb2.Event())
+    assert list(changes([messages.round_of(*events)])) == []

@@ -1,0 +1,152 @@
+"""The recorder: all is written, counted and handed on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.results.recorder import Recorder
+from replay.results.run_directory import RunDirectory
+from replay.results.tally import LOCAL_STORAGE
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from services.telemetry.file_sink import FileSpanSink
+from services.telemetry.resource import resource
+from services.telemetry.sampling import Sampling
+from tests.unit.results import messages
+
+_SHORTAGE = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def _outcomes(*outcomes: scheduler_pb2.Outcome) -> scheduler_pb2.RoundOutcomes:
+    phase = session_pb2.Phase(name="queueExchange", wall_ns=50_000, pods=len(outcomes))
+    return scheduler_pb2.RoundOutcomes(outcomes=outcomes, queue_exchanges=1, phases=[phase])
+
+
+def _play(recorder: Recorder) -> None:
+    """Bind a pod, fail another, preempt and evict two more."""
+    first = messages.round_of(
+        messages.added(messages.pod_message("a", priority=10)),
+        messages.added(messages.pod_message("b")),
+        messages.added(messages.pod_message("low", node_name="n", phase="Running", priority=-1)),
+        messages.added(messages.pod_message("fat", node_name="n", phase="Running")),
+    )
+    recorder.round_told(first)
+    recorder.outcomes(first, _outcomes(messages.bound("a", "n"), messages.unschedulable("b", "-")))
+    recorder.decided(messages.scheduled("a", "n", waited_s=2))
+    recorder.decided(messages.failed("b", _SHORTAGE))
+    recorder.decided(messages.nominated("b", "n", "low"))
+    recorder.decided(messages.preempted("low", "b"))
+    recorder.decided(messages.evicted("fat", ""))
+    second = messages.round_of(messages.deleted("low", 5), at_s=5)
+    recorder.round_told(second)
+    recorder.outcomes(second, _outcomes())
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """Return an empty run."""
+    return RunDirectory.create(tmp_path / "run")
+
+
+def test_what_was_decided_is_counted(run: RunDirectory) -> None:
+    """By decision, by preemptor and by signal."""
+    recorder = Recorder(run)
+    _play(recorder)
+    recorder.close()
+    tally = recorder.tally
+    assert tally.decisions["scheduled"] == 1
+    assert tally.preempted_by == {("default/b", 0): 1}
+    assert tally.preempted_priorities == {(0, -1): 1}
+    assert tally.evicted == {LOCAL_STORAGE: 1}
+    assert (tally.pods, tally.rounds, tally.instants, tally.cycles) == (4, 2, 2, 2)
+
+
+def test_a_pod_that_waits_is_known_with_its_last_reasons(run: RunDirectory) -> None:
+    """A pod that was bound waits no more."""
+    recorder = Recorder(run)
+    _play(recorder)
+    recorder.close()
+    waiting = recorder.tally.waiting
+    assert list(waiting) == ["uid-b"]
+    assert waiting["uid-b"].message == _SHORTAGE
+    assert waiting["uid-b"].reasons == ("Insufficient cpu",)
+
+
+def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:
+    """The pod goes on waiting."""
+    recorder = Recorder(run)
+    recorder.round_told(messages.round_of(messages.added(messages.pod_message("a"))))
+    entry = messages.scheduled("a", "n")
+    entry.refused = 'nodes "n" not found'
+    recorder.decided(entry)
+    recorder.close()
+    assert recorder.tally.refused == {"scheduled": 1}
+    assert list(recorder.tally.waiting) == ["uid-a"]
+
+
+def test_waiting_time_is_counted_by_priority(run: RunDirectory) -> None:
+    """In virtual time, from the first entry into the queue."""
+    recorder = Recorder(run)
+    _play(recorder)
+    recorder.close()
+    assert recorder.tally.waited_ns[10].max_ns == 2 * messages.SECOND_NS
+
+
+def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
+    """All but the last bring events only."""
+    recorder = Recorder(run)
+    part = messages.round_of(messages.added(messages.pod_message("a")))
+    part.events_only = True
+    recorder.round_told(part)
+    recorder.round_told(messages.round_of(messages.added(messages.pod_message("b"))))
+    recorder.close()
+    assert (recorder.tally.rounds, recorder.tally.instants, recorder.tally.pods) == (1, 1, 2)
+
+
+def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> None:
+    """Decisions, rounds, latencies and spans, each as told."""
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+    recorder = Recorder(run, spans=sink, sampling=Sampling(1.0), seed=3)
+    _play(recorder)
+    delivery = recorder.close()
+    assert len(list(run.decisions())) == 5
+    assert [round_.at_ns for round_ in run.rounds()] == [
+        messages.START_NS,
+        messages.START_NS + 5 * messages.SECOND_NS,
+    ]
+    steps = run.latencies()["steps"]
+    assert steps["queueExchange"]["count"] == 2
+    assert steps["schedulingCycle"]["max_ns"] == 60_000
+    assert steps["runRound"]["pods"] == 2
+    spans = [
+        span for line in run.spans() for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    ]
+    assert (delivery.ended, delivery.lost) == (len(spans), 0)
+    assert {"Pod", "queue.wait", "runRound", "queueExchange", "replay", "eviction"} <= {
+        span["name"] for span in spans
+    }
+
+
+def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
+    """What was told until then can be read."""
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+
+    def break_off() -> None:
+        with Recorder(run, spans=sink) as recorder:
+            _play(recorder)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        break_off()
+    assert len(list(run.rounds())) == 2
+    assert len(list(run.decisions())) == 5
+
+
+def test_spans_of_rounds_are_kept_by_share_and_the_run_s_own_always(run: RunDirectory) -> None:
+    """A share of 0 keeps no pods and no rounds."""
+    sink = FileSpanSink(run.path / "spans.jsonl", resource("0.1.0"))
+    recorder = Recorder(run, spans=sink, sampling=Sampling(0.0))
+    _play(recorder)
+    assert recorder.close().ended == 1

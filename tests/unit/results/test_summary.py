@@ -1,0 +1,136 @@
+"""The summary: its figures, and how people and programs get them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from rich.console import Console
+
+from replay.results.recorder import Recorder
+from replay.results.run_directory import RunDirectory
+from replay.results.summary import Count, Summary, summarize
+from replay.results.summary_output import render
+from services.telemetry.span import Delivery
+from tests.unit.results import messages
+
+_MESSAGE = (
+    "0/100 nodes are available: 3 Insufficient cpu, 97 node(s) didn't match Pod's node "
+    "affinity/selector. preemption: 0/100 nodes are available: 100 Preemption is not helpful."
+)
+
+
+@pytest.fixture
+def summary(tmp_path: Path) -> Summary:
+    """Return a run of a bound pod, seven that do not fit, and one that was never tried."""
+    recorder = Recorder(RunDirectory.create(tmp_path / "run"))
+    names = [f"p{number}" for number in range(9)]
+    recorder.round_told(
+        messages.round_of(*(messages.added(messages.pod_message(name)) for name in names))
+    )
+    recorder.decided(messages.scheduled("p0", "n", waited_s=90))
+    for number, name in enumerate(names[1:8]):
+        recorder.decided(messages.failed(name, _MESSAGE if number else "no nodes"))
+        recorder.decided(messages.preempted(f"v{number}", name))
+    recorder.decided(messages.evicted("e", "memory.available"))
+    recorder.measured("synchronize", 1_500_000)
+    recorder.close()
+    return summarize(
+        recorder.tally,
+        run="runs/a[b]-1",
+        end="nothing is left to do",
+        wall_ns=2_000_000_000,
+        notes={("refused", "pod default/x exists already"): 4},
+        warnings=["profile x is not served"],
+        spans=Delivery(ended=9, delivered=9, target="runs/a[b]-1/spans.jsonl"),
+        span_choice="1%",
+    )
+
+
+def _printed(summary: Summary, output: str, width: int = 80) -> str:
+    file = io.StringIO()
+    render(summary, output, Console(file=file, width=width))
+    return file.getvalue()
+
+
+def test_pods_without_a_node_are_counted_by_their_last_message(summary: Summary) -> None:
+    """Most frequent first; a pod that was never tried has none."""
+    assert summary.unbound.messages == (
+        Count(name=_MESSAGE, count=6),
+        Count(name="no nodes", count=1),
+    )
+    assert (summary.unbound.pods, summary.unbound.untried) == (8, 1)
+
+
+def test_waiting_time_stands_beside_those_that_still_wait(summary: Summary) -> None:
+    """Both for one priority."""
+    (wait,) = summary.waits
+    assert (wait.waited.max_ns, wait.still_waiting) == (90 * messages.SECOND_NS, 8)
+
+
+@pytest.mark.parametrize("output", ["table", "wide"])
+def test_a_table_fits_eighty_columns_and_a_pipe(summary: Summary, output: str) -> None:
+    """No line is longer, none holds a colour or a box."""
+    text = _printed(summary, output)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.isascii()
+    assert text.isprintable() or "\x1b" not in text
+
+
+def test_the_table_says_what_matters(summary: Summary) -> None:
+    """What was decided, why not, what was slow, what was noted, and the spans' share."""
+    text = " ".join(_printed(summary, "table").split())
+    for part in (
+        "runs/a[b]-1: nothing is left to do",
+        "bound 1",
+        "preempted 7 by 7 pods",
+        "evicted 1 1 memory.available",
+        "unschedulable at the end 7",
+        "never tried 1",
+        "97 node(s) didn't match",
+        "synchronize 1 1.5 ms",
+        "4 refused pod default/x exists already",
+        "configuration profile x is not served",
+        "9 delivered to runs/a[b]-1/spans.jsonl (1% of the pods)",
+    ):
+        assert part in text
+
+
+def test_long_lists_are_cut_and_say_so(summary: Summary) -> None:
+    """The wide form shows them whole."""
+    assert "and 2 more: -o wide shows them" in _printed(summary, "table")
+    assert "more" not in _printed(summary, "wide")
+
+
+def test_json_and_yaml_hold_the_same(summary: Summary) -> None:
+    """Every figure, and those that follow from them."""
+    mapping = orjson.loads(_printed(summary, "json"))
+    assert yaml.safe_load(_printed(summary, "yaml")) == mapping
+    assert mapping["decided"]["preempted"] == 7
+    assert mapping["unbound"]["messages"][0]["name"] == _MESSAGE
+    assert mapping["namespaces"] == ["default"]
+
+
+def test_spans_that_were_lost_are_said_to_be(summary: Summary, tmp_path: Path) -> None:
+    """With what went wrong."""
+    recorder = Recorder(RunDirectory.create(tmp_path / "lost"))
+    recorder.close()
+    lost = summarize(
+        recorder.tally,
+        run="r",
+        end=summary.end,
+        wall_ns=0,
+        notes={},
+        spans=Delivery(ended=5, delivered=2, target="c:4317", problem="c:4317 did not answer"),
+        span_choice="all",
+    )
+    assert "spans were lost: c:4317 did not answer" in _printed(lost, "table")
+
+
+def test_an_unknown_form_is_refused(summary: Summary) -> None:
+    """A mistake in a program is not passed over."""
+    with pytest.raises(ValueError, match="none of table"):
+        _printed(summary, "xml")

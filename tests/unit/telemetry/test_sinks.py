@@ -1,0 +1,199 @@
+"""Where spans go: OTLP JSON lines, a collector, and what is said of those that did not arrive."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+import orjson
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from services.telemetry.file_sink import FileSpanSink
+from services.telemetry.otlp_sink import OtlpSpanSink
+from services.telemetry.resource import resource
+from services.telemetry.setup import TelemetryError, open_span_sink
+from services.telemetry.span import Span, SpanContext
+
+_TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def _span(number: int = 1, **changes: Any) -> Span:
+    span = Span(
+        name="schedulingCycle",
+        context=SpanContext(_TRACE, f"{number:016x}"),
+        parent_id="00000000000000ff",
+        start_ns=1_571_904_000_000_000_001,
+        end_ns=1_571_904_000_000_000_002,
+        attributes={
+            "text": 'a "quoted" ü',
+            "number": 2**40,
+            "flag": True,
+            "share": 0.5,
+            "list": ["a", "b"],
+        },
+        links=[SpanContext(_TRACE, "00000000000000aa")],
+        error="refused",
+    )
+    return span._replace(**changes)
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_line_is_a_traces_data_in_otlp_s_json(tmp_path: Path) -> None:
+    """Another program's parser reads it; ids are hexadecimal there."""
+    sink = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
+    sink.end(_span())
+    delivery = sink.close()
+    assert (delivery.ended, delivery.delivered, delivery.lost) == (1, 1, 0)
+    (line,) = _lines(tmp_path / "spans.jsonl")
+    (resource_spans,) = line["resourceSpans"]
+    (span,) = resource_spans["scopeSpans"][0]["spans"]
+    assert (span["traceId"], span["startTimeUnixNano"]) == (_TRACE, "1571904000000000001")
+    for each in (span, *span["links"]):
+        for key in ("traceId", "spanId", "parentSpanId"):
+            each.pop(key, None)  # bytes are base64 in protobuf's own JSON, and not in OTLP's
+    message = json_format.ParseDict(line, TracesData())
+    attributes = message.resource_spans[0].scope_spans[0].spans[0].attributes
+    values = {each.key: each.value for each in attributes}
+    assert values["text"].string_value == 'a "quoted" ü'
+    assert values["number"].int_value == 2**40
+    assert values["flag"].bool_value
+    assert values["share"].double_value == 0.5
+    assert [each.string_value for each in values["list"].array_value.values] == ["a", "b"]
+    assert message.resource_spans[0].scope_spans[0].spans[0].status.message == "refused"
+
+
+def test_spans_are_written_many_a_line(tmp_path: Path) -> None:
+    """None is lost between two lines."""
+    sink = FileSpanSink(tmp_path / "spans.jsonl", resource("0.1.0"))
+    for number in range(1, 1201):
+        sink.end(_span(number))
+    assert sink.close().delivered == 1200
+    lines = _lines(tmp_path / "spans.jsonl")
+    counts = [len(line["resourceSpans"][0]["scopeSpans"][0]["spans"]) for line in lines]
+    assert (len(counts), sum(counts)) == (3, 1200)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_a_loss_that_is_told() -> None:
+    """The run goes on, and its spans are counted as lost."""
+    sink = FileSpanSink(Path("/dev/full"), resource("0.1.0"))
+    for number in range(1, 601):
+        sink.end(_span(number))
+    delivery = sink.close()
+    assert (delivery.ended, delivery.lost) == (600, 600)
+    assert "No space left" in delivery.problem
+
+
+class _Exporter(SpanExporter):
+    """Takes `good` batches and refuses the rest."""
+
+    def __init__(self, good: int) -> None:
+        self.good = good
+        self.batches: list[int] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        """Count a batch."""
+        self.batches.append(len(spans))
+        taken = len(self.batches) <= self.good
+        return SpanExportResult.SUCCESS if taken else SpanExportResult.FAILURE
+
+
+def test_a_collector_that_refuses_a_batch_is_not_asked_again() -> None:
+    """What it had taken is delivered, the rest is lost, and the run can say so."""
+    exporter = _Exporter(good=1)
+    sink = OtlpSpanSink(exporter, "collector:4317", resource("0.1.0"))
+    for number in range(1, 2001):
+        sink.end(_span(number))
+    delivery = sink.close()
+    assert exporter.batches == [512, 512]
+    assert (delivery.ended, delivery.delivered) == (2000, 512)
+    assert "collector:4317" in delivery.problem
+
+
+class _Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    def __init__(self) -> None:
+        self.requests: list[trace_service_pb2.ExportTraceServiceRequest] = []
+
+    def Export(  # noqa: N802 - the RPC's name
+        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
+    ) -> trace_service_pb2.ExportTraceServiceResponse:
+        del context
+        self.requests.append(request)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Collector]:
+    """Run a collector, and name it in the environment."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
+    servicer = _Collector()
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
+    add(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    yield servicer
+    server.stop(None)
+
+
+def test_a_collector_gets_every_span_as_it_was(collector: _Collector, tmp_path: Path) -> None:
+    """Over OTLP, with ids, times, attributes, links and status."""
+    sink = open_span_sink(tmp_path / "spans.jsonl", "0.1.0", os.environ)
+    for number in range(1, 701):
+        sink.end(_span(number))
+    delivery = sink.close()
+    assert (delivery.ended, delivery.delivered, delivery.problem) == (700, 700, "")
+    spans = [
+        span
+        for request in collector.requests
+        for span in request.resource_spans[0].scope_spans[0].spans
+    ]
+    assert len(spans) == 700
+    assert (spans[0].trace_id.hex(), spans[0].parent_span_id.hex()) == (_TRACE, f"{255:016x}")
+    assert spans[0].end_time_unix_nano == 1_571_904_000_000_000_002
+    assert spans[0].links[0].span_id.hex() == f"{0xAA:016x}"
+    assert {each.key for each in spans[0].attributes} == {
+        "text",
+        "number",
+        "flag",
+        "share",
+        "list",
+    }
+    assert not (tmp_path / "spans.jsonl").exists()
+
+
+def test_without_a_collector_spans_go_to_the_file(tmp_path: Path) -> None:
+    """That is the default."""
+    open_span_sink(tmp_path / "spans.jsonl", "0.1.0", {}).close()
+    assert (tmp_path / "spans.jsonl").exists()
+
+
+def test_another_protocol_is_refused(tmp_path: Path) -> None:
+    """Rather than spans sent where nobody listens."""
+    environment = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    }
+    with pytest.raises(TelemetryError, match="use grpc"):
+        open_span_sink(tmp_path / "spans.jsonl", "0.1.0", environment)
+
+
+def test_the_environment_names_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The standard variables have the last word."""
+    assert resource("0.1.0").attributes["service.name"] == "reprieve"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "nightly")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=platform")
+    assert resource("0.1.0").attributes["service.name"] == "nightly"
+    assert resource("0.1.0").attributes["team"] == "platform"
