@@ -19,10 +19,11 @@ COPY replay replay
 RUN /opt/tools/bin/pip --quiet wheel --no-deps --wheel-dir /tmp/wheels . \
     && $INTO install --no-deps --no-index /tmp/wheels/*.whl \
     && $INTO check
-# numba keeps the kernels that a warm-up compiles, for this processor; deploy/entrypoint.sh says more.
-RUN NUMBA_CACHE_DIR=/opt/reprieve/kernels /opt/reprieve/bin/python -P -c \
-    "from services.scheduler.core.warm_up import warm_up; warm_up()"
 COPY deploy/entrypoint.sh /opt/reprieve/bin/entrypoint
+# numba keeps the kernels that a warm-up compiles, for this processor: deploy/entrypoint.sh.
+RUN chmod 0755 /opt/reprieve/bin/entrypoint \
+    && NUMBA_CACHE_DIR=/opt/reprieve/kernels /opt/reprieve/bin/python -P -c \
+       "from services.scheduler.core.warm_up import warm_up; warm_up()"
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="reprieve" \

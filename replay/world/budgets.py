@@ -57,6 +57,13 @@ class DisruptionController:
         self._members.pop(key, None)
         self._cluster.remove_budget(now_ns, key)
 
+    def observed(self, now_ns: int, key: str, status: policy_pb2.PodDisruptionBudgetStatus) -> None:
+        """Take a recorded status, where recorded ones are asked for."""
+        message = self._cluster.budgets.get(key)
+        if self._recorded_status and message is not None:
+            message.status.CopyFrom(status)
+            self._cluster.put_budget(now_ns, message)
+
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Compute the status of every budget whose pods, or which itself, has changed."""
         if self._recorded_status:

@@ -157,9 +157,10 @@ class Controllers:
             self.refused.append(refusal)
 
     def _next(self, owner_uid: str) -> int:
-        """Return how many the owner has had; those of the trace itself count once at first."""
+        """Return how many the owner has had; those of the trace itself count at first."""
         if owner_uid not in self._made:
-            self._made[owner_uid] = len(self._cluster.pods_by_owner.get(owner_uid, {}))
+            pods = len(self._cluster.pods_by_owner.get(owner_uid, {}))
+            self._made[owner_uid] = pods + len(self._owned_sets(owner_uid))
         ordinal = self._made[owner_uid]
         self._made[owner_uid] = ordinal + 1
         return ordinal

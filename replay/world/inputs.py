@@ -59,6 +59,11 @@ class Inputs:
                 self._pressure.add_profile(record.usage)
             case "controller_pod":
                 self._controllers.expect(record.controller_pod)
+            case "observed":
+                if record.observed.HasField("budget_status"):
+                    ref = record.observed.object
+                    status = record.observed.budget_status.status
+                    self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)

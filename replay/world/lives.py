@@ -172,10 +172,12 @@ class Lives:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
     def _plan_stop(self, now_ns: int, pod: PodRecord, grace_s: int) -> int:
+        """Plan the end of a pod's containers, at the latest when they are killed; answer when."""
         grace_ns = grace_s * SECOND_NS
         wanted_ns: int | None = self._models.shutdown_ns
         if pod.life.HasField("shutdown_ns"):
             wanted_ns = pod.life.shutdown_ns
+        pod.killed = wanted_ns is None or wanted_ns >= grace_ns
         stop_ns = grace_ns if wanted_ns is None else min(wanted_ns, grace_ns)
         self._timeline.plan(now_ns + stop_ns, Kind.STOPPED, pod.uid)
         return now_ns + stop_ns
@@ -185,9 +187,8 @@ class Lives:
             if pod.eviction is not None:
                 self._fail_evicted(now_ns, pod, pod.eviction)
             else:
-                killed = not pod.life.HasField("shutdown_ns") and self._models.shutdown_ns is None
-                phase = "Failed" if killed else "Succeeded"
-                self._end(now_ns, pod, phase, _KILLED_EXIT_CODE if killed else 0)
+                phase = "Failed" if pod.killed else "Succeeded"
+                self._end(now_ns, pod, phase, _KILLED_EXIT_CODE if pod.killed else 0)
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
