@@ -62,7 +62,8 @@ def timed(scheduler: Scheduler, specs: Iterator[PodSpec], verdict: type) -> floa
         began = perf_counter_ns()
         decision = scheduler.decide(head, 2000)
         taken_ns.append(perf_counter_ns() - began)
-        assert isinstance(decision.verdict, verdict), decision.verdict
+        if not isinstance(decision.verdict, verdict):
+            raise TypeError(f"the cluster is not as it was meant: {decision.verdict}")
         if decision.nomination is not None:
             scheduler.undo([decision])
     return median(taken_ns) / 1000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +16,18 @@ from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.manifest import Manifest, trace_files
 from replay.results.recorder import Recorder
-from replay.results.run_directory import RunDirectory
+from replay.results.run_directory import SPANS, RunDirectory
+from replay.results.summary import Summary, summarize
 from replay.results.tally import Tally
 from replay.world.cluster import Cluster
 from replay.world.models import Models
-from replay.world.replay import End, Limits, Replay
+from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.telemetry.sampling import Sampling
+from services.telemetry.setup import open_span_sink
+from services.telemetry.span import Delivery, SpanSink
 
 EMBEDDED = "embedded"
 
@@ -44,18 +49,17 @@ class Settings:
     until_ns: int | None = None
     run_path: Path | None = None
     force: bool = False
-    span_share: float = 1.0
+    sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """A replay that has ended; `usage` is what each process of ours took."""
+    """A replay that has ended; `usage` is what each child process took."""
 
     run: RunDirectory
-    end: End
     replay: Replay
-    recorder: Recorder
-    warnings: tuple[str, ...]
+    summary: Summary
+    delivery: Delivery
     usage: dict[str, ProcessUsage]
 
 
@@ -89,7 +93,14 @@ def run_replay(
         eviction = _eviction(settings, embedded)
         if eviction is not None:
             stack.callback(eviction.close)
-        recorder = Recorder(run)
+        recorder = stack.enter_context(
+            Recorder(
+                run,
+                spans=_span_sink(settings, run),
+                sampling=settings.sampling,
+                seed=settings.scheduler.seed,
+            )
+        )
         replay = Replay(
             scheduler,
             eviction,
@@ -103,22 +114,32 @@ def run_replay(
             progress(now_ns, cluster, recorder.tally)
 
         end = replay.run(records, Limits(until_ns=settings.until_ns, progress=report))
-        recorder.close()
+        delivery = recorder.close()
         usage = {
             name: ProcessUsage(
                 cpu_s=process.cpu_s() - before[name], peak_bytes=process.peak_memory_bytes()
             )
             for name, process in embedded.processes.items()
         }
-        run.write_manifest(manifest.ended(end.value))
-        return Finished(
-            run=run,
-            end=end,
-            replay=replay,
-            recorder=recorder,
-            warnings=tuple(scheduler.opened.warnings),
-            usage=usage,
+        summary = summarize(
+            recorder.tally,
+            run=str(run.path),
+            end=end.value,
+            wall_ns=recorder.wall_ns,
+            notes=replay.journal.notes,
+            warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
+            spans=delivery,
+            span_choice=str(settings.sampling),
         )
+        run.write_summary(summary.to_mapping())
+        run.write_manifest(manifest.ended(end.value))
+        return Finished(run=run, replay=replay, summary=summary, delivery=delivery, usage=usage)
+
+
+def _span_sink(settings: Settings, run: RunDirectory) -> SpanSink | None:
+    if not settings.sampling.share:
+        return None
+    return open_span_sink(run.path / SPANS, settings.version, os.environ)
 
 
 def _directory(settings: Settings) -> RunDirectory:
@@ -150,7 +171,7 @@ def _manifest(settings: Settings) -> Manifest:
             "eviction": settings.eviction_address or EMBEDDED,
         },
         batch_size=settings.scheduler.batch_size,
-        spans=f"{settings.span_share:.3g}",
+        spans=str(settings.sampling),
         argv=settings.argv,
     )
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from services.telemetry.sampling import Sampling
+
 _UNITS_NS = {
     "ns": 1,
     "us": 1_000,
@@ -39,23 +41,21 @@ class Duration(click.ParamType[int]):
         return round(total_ns)
 
 
-class Share(click.ParamType[float]):
-    """A share of 0 to 1, written as "off", "all" or a percentage such as "1%"."""
+class Share(click.ParamType[Sampling]):
+    """A share of the pods: "off", "all" or a percentage such as "1%"."""
 
     name = "off|all|PERCENT"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    ) -> Sampling:
         """Return the share."""
-        if isinstance(value, float):
+        if isinstance(value, Sampling):
             return value
-        if value in {"off", "all"}:
-            return 0.0 if value == "off" else 1.0
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)%", value)
-        if match is None or float(match[1]) > 100:
-            self.fail(f"{value!r} is none of off, all and a percentage such as 1%", param, ctx)
-        return float(match[1]) / 100
+        try:
+            return Sampling.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 DURATION = Duration()

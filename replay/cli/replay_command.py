@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from replay.backends.errors import BackendError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError
@@ -14,12 +15,15 @@ from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.errors import RunError
+from replay.results.summary_output import render
 from replay.runner import Finished, Settings, run_replay
 from replay.world.models import Models
 from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.telemetry.sampling import Sampling
+from services.telemetry.setup import TelemetryError
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -104,7 +108,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--no-eviction", is_flag=True, help="Leave node-pressure eviction out.")
 @click.option(
     "--spans",
-    "span_share",
+    "sampling",
     type=SHARE,
     default="all",
     show_default=True,
@@ -131,7 +135,7 @@ def command(
     shutdown_ns: int | None,
     budget_status: str,
     no_eviction: bool,
-    span_share: float,
+    sampling: Sampling,
     quiet: bool,
 ) -> None:
     """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
@@ -170,7 +174,7 @@ def command(
         until_ns=until_ns,
         run_path=run_path,
         force=force,
-        span_share=span_share,
+        sampling=sampling,
     )
     finished = _run(settings, trace, quiet=quiet)
     _show(finished, output)
@@ -180,7 +184,7 @@ def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
     try:
         with Progress(quiet=quiet) as progress:
             return run_replay(settings, trace.records(), progress)
-    except RunError as error:
+    except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:
         notes = getattr(error, "__notes__", [])
@@ -200,6 +204,10 @@ def _eviction_config(path: Path | None) -> eviction_pb2.EvictionConfig:
 
 
 def _show(finished: Finished, output: str) -> None:
-    click.echo(f"{finished.end.value}; {output} summary to come; run {finished.run.path}")
-    if False:
-        raise ExitError(SPANS_LOST, "spans were lost")
+    render(finished.summary, output, Console())
+    if finished.delivery.lost:
+        raise ExitError(
+            SPANS_LOST,
+            f"{finished.delivery.lost} of {finished.delivery.ended} spans did not reach "
+            f"{finished.delivery.target}: {finished.delivery.problem}",
+        )

@@ -1,4 +1,4 @@
-"""A trace for the run, in wall time: each exchange with the scheduler, and its shared steps.
+"""A trace for the run, in wall time: the exchanges with the scheduler that tried pods.
 
 replay
 └── runRound               from a round's telling to its outcomes
@@ -42,9 +42,11 @@ class RoundSpans:
         the round's beginning.
         """
         self._rounds += 1
+        pods = len(outcomes.outcomes)
+        if not pods:
+            return
         if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._rounds)):
             return
-        pods = len(outcomes.outcomes)
         attributes: dict[str, Attribute] = {
             "reprieve.at_ns": round_.at_ns,
             "reprieve.round": round_.round,

@@ -34,7 +34,8 @@ class PodRecord:
     """A pod as the API server holds it, and what the world knows of its life.
 
     `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
-    has decided to evict it, `killed` tells that its stop takes the whole grace period. `tried_at` is the snapshot's version at its last scheduling attempt.
+    has decided to evict it. `killed` tells that its stop takes the whole grace period. `tried_at`
+    is the snapshot's version at its last scheduling attempt.
     """
 
     uid: str

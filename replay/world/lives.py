@@ -150,6 +150,7 @@ class Lives:
         set_pod_condition(status, "Ready", "True", now_ns)
         for container in status.container_statuses:
             container.ready = True
+            container.state.Clear()
             container.state.running.started_at.CopyFrom(timestamp(now_ns))
         pod.running_ns = now_ns
         self._cluster.status_changed(now_ns, pod)
@@ -213,6 +214,7 @@ class Lives:
         set_pod_condition(status, "Ready", "False", now_ns, "PodCompleted")
         for container in status.container_statuses:
             container.ready = False
+            container.state.Clear()
             container.state.terminated.exit_code = exit_code
             container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
             container.state.terminated.finished_at.CopyFrom(timestamp(now_ns))

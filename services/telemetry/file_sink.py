@@ -6,9 +6,9 @@ Protobuf encoding (ids in hexadecimal, 64-bit integers as texts, enums as number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import orjson
 from opentelemetry.sdk.resources import Resource
@@ -28,7 +28,9 @@ class FileSpanSink:
         """Begin the file. Raises OSError."""
         self._path = path
         self._file: BinaryIO = path.open("wb")
-        self._resource = {"attributes": _attributes(dict(resource.attributes))}
+        self._resource = {
+            "attributes": _attributes(cast("Mapping[str, Attribute]", resource.attributes))
+        }
         self._pending: list[Span] = []
         self._ended = self._delivered = 0
         self._problem = ""
@@ -96,19 +98,21 @@ def _span(span: Span) -> dict[str, Any]:
     return mapping
 
 
-def _attributes(attributes: Any) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
+def _attributes(attributes: Mapping[str, Attribute]) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "value": {"stringValue": value} if type(value) is str else _value(value)}
+        for key, value in attributes.items()
+    ]
 
 
 def _value(value: Attribute) -> dict[str, Any]:
-    kind = type(value)
-    if kind is str:
-        return {"stringValue": value}
-    if kind is int:
-        return {"intValue": str(value)}
-    if kind is bool:
-        return {"boolValue": value}
-    if kind is float:
-        return {"doubleValue": value}
-    assert isinstance(value, Sequence)  # noqa: S101 - the last kind that an attribute may be
+    match value:
+        case str():
+            return {"stringValue": value}
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
     return {"arrayValue": {"values": [{"stringValue": each} for each in value]}}

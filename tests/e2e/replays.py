@@ -12,9 +12,11 @@ from replay.runner import Finished, Settings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.telemetry.sampling import Sampling
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT / ".." / "shared"
+NO_SPANS = Sampling(0.0)
 DEMOS = ROOT / "examples" / "traces"
 
 
@@ -35,7 +37,7 @@ def run(
     rules: str = "v1.34",
     batch_size: int = 0,
     models: Models | None = None,
-    span_share: float = 0.0,
+    sampling: Sampling = NO_SPANS,
 ) -> Finished:
     """Replay records through the services and leave the run in `run_path`."""
     settings = Settings(
@@ -45,7 +47,7 @@ def run(
         scheduler=scheduler_pb2.SchedulerConfig(seed=seed, rules=rules, batch_size=batch_size),
         models=models or Models(),
         run_path=run_path,
-        span_share=span_share,
+        sampling=sampling,
     )
     return run_replay(settings, iter(records), lambda _now_ns, _cluster, _tally: None)
 

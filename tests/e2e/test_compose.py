@@ -14,8 +14,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -58,19 +60,14 @@ class Stack:
         """Run a docker command; return its output."""
         return run("docker", *arguments, env=self.environment)
 
-    def container(self, service: str) -> str:
-        """Return the id of a service's container, running or not."""
-        return self.compose("ps", "--all", "--quiet", service).strip() if self._is_v2() else (
-            self.compose("ps", "--quiet", service).strip()
-        )
-
     def inspect(self, service: str, field: str) -> str:
-        """Return a field of a service's container, such as `.State.Pid`."""
-        return self.docker("inspect", "--format", f"{{{{{field}}}}}", self.container(service)).strip()
+        """Return a field of a service's container, running or not, such as `.State.Pid`."""
+        container = self.compose("ps", "--all", "--quiet", service).strip()
+        return self.docker("inspect", "--format", f"{{{{{field}}}}}", container).strip()
 
     def sh(self, service: str, script: str) -> str:
         """Run a shell script in a service's container; return its output."""
-        return self.docker("exec", self.container(service), "sh", "-c", script)
+        return self.compose("exec", "-T", service, "sh", "-c", script)
 
     def address(self, service: str) -> str:
         """Return where this machine reaches a service."""
@@ -79,7 +76,186 @@ class Stack:
     def wait_until_healthy(self) -> None:
         """Wait until each service's own health check has passed."""
         for service in SERVICES:
-            wait_for(f"{service} is healthy", lambda s=service: self._health(s) == "healthy")
+            self.wait_for(service, ".State.Health.Status", "healthy")
 
-    def _health(self, service: str) -> str:
-        return self.inspect(service, ".State.Health.Status")
+    def wait_for(self, service: str, field: str, wanted: str) -> None:
+        """Wait until a field of a service's container has a value."""
+        deadline = time.monotonic() + HEALTHY_S
+        while (found := self.inspect(service, field)) != wanted:
+            if time.monotonic() > deadline:
+                pytest.fail(f"{service}: {field} is {found}\n{self.compose('logs', '--tail=50')}")
+            time.sleep(0.5)
+
+
+def run(
+    *command: str, env: Mapping[str, str], timeout_s: float = COMMAND_S, cwd: Path = ROOT
+) -> str:
+    """Run a command to its end; return its standard output, or fail with all that it said."""
+    done = subprocess.run(
+        command, env=env, cwd=cwd, check=False, capture_output=True, text=True, timeout=timeout_s
+    )
+    assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def port_variable(service: str) -> str:
+    """Return the variable by which docker-compose.yml takes a service's published port."""
+    return f"REPRIEVE_{service.upper()}_PORT"
+
+
+def free_port() -> int:
+    """Return a port of this machine's that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def succeeds(*command: str, env: Mapping[str, str]) -> bool:
+    """Return whether a command is there and ends with 0."""
+    if shutil.which(command[0]) is None:
+        return False
+    done = subprocess.run(command, env=env, check=False, capture_output=True, timeout=ENGINE_S)
+    return done.returncode == 0
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip for want of an engine, or fail where one is required."""
+    if os.environ.get("REPRIEVE_REQUIRE_ENGINE") == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def started_engine() -> Iterator[dict[str, str]]:
+    """Start the project's own engine; yield the variables that lead to it, and stop it."""
+    script = str(ROOT / "deploy" / "test-engine.sh")
+    try:
+        exports = run(script, "start", env=os.environ, timeout_s=ENGINE_S)
+        yield dict(re.findall(r"(\w+)=(\S+)", exports))
+    finally:
+        run(script, "stop", env=os.environ)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[dict[str, str]]:
+    """Yield an environment in which docker finds an engine and a base image."""
+    with ExitStack() as stack:
+        env = dict(os.environ)
+        if env.get("REPRIEVE_ENGINE") == "1":
+            env |= stack.enter_context(started_engine())
+        if not succeeds("docker", "info", env=env):
+            missing("no docker engine answers; REPRIEVE_ENGINE=1 starts one (Debian, root)")
+        base = env.setdefault("PYTHON_IMAGE", "python:3.12-slim")
+        has_base = succeeds("docker", "image", "inspect", base, env=env)
+        if not has_base and not succeeds("docker", "pull", "--quiet", base, env=env):
+            missing(f"no base image {base}, here or in a registry")
+        yield env
+
+
+def compose_command(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return how compose is called: v2 is a plugin of docker, v1 a command."""
+    for command in (("docker", "compose"), ("docker-compose",)):
+        if succeeds(*command, "version", env=env):
+            return command
+    missing("neither docker compose nor docker-compose is installed")
+
+
+@pytest.fixture(scope="module")
+def project(engine: dict[str, str]) -> Iterator[Stack]:
+    """Build the image, start the services on free ports, and leave nothing behind."""
+    name = f"reprieve-test-{os.getpid()}"
+    ports = {port_variable(service): str(free_port()) for service in SERVICES}
+    env = engine | ports | {"REPRIEVE_TAG": name, "COMPOSE_PROJECT_NAME": name}
+    stack = Stack(compose_command=compose_command(env), environment=env)
+    try:
+        stack.compose("build", timeout_s=BUILD_S)
+        stack.compose("up", "--detach", timeout_s=HEALTHY_S)
+        yield stack
+    finally:
+        stack.compose("down", "--volumes", "--remove-orphans", "--rmi", "all", "--timeout", "5")
+
+
+@pytest.fixture
+def stack(project: Stack) -> Stack:
+    """Return the services, each healthy, whatever the test before has done to them."""
+    project.wait_until_healthy()
+    return project
+
+
+def decisions(run_directory: Path, *options: str) -> bytes:
+    """Replay the demo trace from this machine; return its decision log."""
+    command = ("-m", "replay.cli.main", "replay", str(TRACE), "--quiet", "--run")
+    env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'gen'}"}
+    run(sys.executable, "-P", *command, str(run_directory), *options, env=env)
+    return (run_directory / "decisions.jsonl").read_bytes()
+
+
+def remote(stack: Stack) -> tuple[str, ...]:
+    """Return the options that make a replay use the containers."""
+    return ("--scheduler", stack.address("scheduler"), "--eviction", stack.address("eviction"))
+
+
+def test_a_replay_through_the_published_ports_decides_as_embedded_services_do(
+    stack: Stack, tmp_path: Path
+) -> None:
+    """Where a service runs changes no byte of the decision log."""
+    embedded = decisions(tmp_path / "embedded")
+    assert b"preempt" in embedded
+    assert decisions(tmp_path / "containers", *remote(stack)) == embedded
+
+
+def test_the_image_brings_every_kernel_compiled(stack: Stack, tmp_path: Path) -> None:
+    """Neither a warm-up in the container nor the scheduler's own, nor a replay, compiles one."""
+    assert stack.compose("exec", "-T", "scheduler", "python", "-c", KERNEL_STATS) == "some 0\n"
+    decisions(tmp_path / "run", *remote(stack))
+    stack.sh("scheduler", 'diff -r /opt/reprieve/kernels "$NUMBA_CACHE_DIR"')
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_not_root_and_has_no_capability(stack: Stack, service: str) -> None:
+    """Process 1 is the service itself; what it may not do, no child of its may."""
+    status = dict(
+        line.split(":\t", 1) for line in stack.sh(service, "cat /proc/1/status").splitlines()
+    )
+    assert set(status["Uid"].split() + status["Gid"].split()) == {"65532"}
+    capabilities = {key: int(value, 16) for key, value in status.items() if key.startswith("Cap")}
+    assert set(capabilities.values()) == {0}
+    assert status["NoNewPrivs"] == "1"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_can_write_nowhere_but_in_tmp(stack: Stack, service: str) -> None:
+    """The root file system is read-only, not only forbidden to the user."""
+    stack.sh(service, "touch /tmp/probe && rm /tmp/probe")
+    root = [line.split() for line in stack.sh(service, "cat /proc/1/mounts").splitlines()]
+    options = next(fields[3] for fields in root if fields[1] == "/")
+    assert "ro" in options.split(",")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_published_on_loopback_only(stack: Stack, service: str) -> None:
+    """Nobody on the network reaches a service that knows no user."""
+    hosts = stack.inspect(
+        service, "range .NetworkSettings.Ports}}{{range .}}{{println .HostIp}}{{end}}{{end"
+    )
+    assert hosts.split() == ["127.0.0.1"]
+
+
+def test_a_crashed_scheduler_comes_back_and_decides_the_same(stack: Stack, tmp_path: Path) -> None:
+    """A crash is SIGKILL from outside: `docker kill` counts as a stop, which nothing restarts."""
+    before = decisions(tmp_path / "before", *remote(stack))
+    pid = stack.inspect("scheduler", ".State.Pid")
+    kill = ("--pid", "host", "--network", "none", "--user", "0", "--entrypoint", "kill")
+    stack.docker("run", "--rm", *kill, stack.inspect("scheduler", ".Image"), "-KILL", pid)
+    stack.wait_for("scheduler", ".RestartCount", "1")
+    stack.wait_until_healthy()
+    assert decisions(tmp_path / "after", *remote(stack)) == before
+
+
+def test_a_stop_ends_every_service_with_0(stack: Stack) -> None:
+    """SIGTERM drains a service, and it ends before compose loses patience."""
+    try:
+        stack.compose("stop")
+        assert [stack.inspect(each, ".State.ExitCode") for each in SERVICES] == ["0", "0", "0"]
+    finally:
+        stack.compose("start")

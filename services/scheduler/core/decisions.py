@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from services.kube.pod import Pod
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.queue_steps import Head, QueueStep
+
+NOT_MEASURED: Mapping[str, int] = MappingProxyType({})
 
 
 class Stage(Enum):
@@ -77,7 +80,7 @@ class Decision:
     steps: tuple[QueueStep, ...]
     nominated_before: str = ""
     choice_mark: int = 0
-    phases_ns: Mapping[str, int] = field(default_factory=dict)
+    phases_ns: Mapping[str, int] = field(default_factory=lambda: NOT_MEASURED)
 
     @property
     def bound_pod(self) -> Pod:
@@ -89,3 +92,30 @@ class Decision:
     def nomination(self) -> Nomination | None:
         """Return how room is made for the pod, if it is."""
         return self.verdict.nomination if isinstance(self.verdict, Refused) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A head and its pod, with what a decision about it may change and an undo restores."""
+
+    head: Head
+    pod: Pod | None
+    nominated_before: str
+    choice_mark: int
+
+    def decided(
+        self,
+        verdict: Verdict,
+        steps: Iterable[QueueStep],
+        phases_ns: Mapping[str, int] = NOT_MEASURED,
+    ) -> Decision:
+        """Return the decision that ends the attempt."""
+        return Decision(
+            head=self.head,
+            pod=self.pod,
+            verdict=verdict,
+            steps=tuple(steps),
+            nominated_before=self.nominated_before,
+            choice_mark=self.choice_mark,
+            phases_ns=phases_ns,
+        )

@@ -5,8 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +56,7 @@ class Diagnosis:
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""
-        return self.groups[self.group_of[row]].status
+        return self.groups[int(self.group_of[row])].status
 
 
 def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
@@ -88,8 +87,7 @@ def refused_by_filters(
         codes, counts = kernels.group(refuser, number, column.codes, len(groups), group_of)
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
             groups.append(Refusals(column.status(code), count))
-    left_out = refuser == EXCLUDED
-    if shape.pre_filter.node_names is not None and left_out.any():
+    if shape.pre_filter.node_names is not None and (left_out := refuser == EXCLUDED).any():
         group_of[left_out] = len(groups)
         groups.append(Refusals(shape.pre_filter.excluded, int(np.count_nonzero(left_out))))
     for row, status in overridden.items():
@@ -104,16 +102,22 @@ def refused_by_filters(
     )
 
 
-def fit_error_text(diagnosis: Diagnosis, post_filter: str = "") -> str:
+def fit_error_text(
+    diagnosis: Diagnosis,
+    post_filter: str = "",
+    reasons: Sequence[tuple[str, int]] | None = None,
+) -> str:
     """Return the event's message: "0/4 nodes are available: 3 Insufficient cpu, ...".
 
-    `post_filter` is what preemption has to say, appended where it is not empty.
+    `post_filter` is what preemption has to say, appended where it is not empty. `reasons` are
+    the diagnosis' `reason_counts`, where they are known already.
     """
     text = f"0/{diagnosis.node_count} nodes are available:"
     if diagnosis.pre_filter is not None and diagnosis.pre_filter.message:
         text += f" {diagnosis.pre_filter.message}."
     else:
-        counted = sorted(f"{count} {reason}" for reason, count in reason_counts(diagnosis))
+        known = reason_counts(diagnosis) if reasons is None else reasons
+        counted = sorted(f"{count} {reason}" for reason, count in known)
         if counted:
             text += f" {', '.join(counted)}."
     return f"{text} {post_filter}" if post_filter else text
@@ -124,10 +128,10 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
 
     Equally frequent ones stand in the order of their texts.
     """
-    counts: Counter[str] = Counter()
+    counts: dict[str, int] = {}
     for group in diagnosis.groups:
         for reason in group.status.reasons:
-            counts[reason] += group.count
+            counts[reason] = counts.get(reason, 0) + group.count
     return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 

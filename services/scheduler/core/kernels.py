@@ -148,7 +148,7 @@ def refuse(rows: Int64s, codes: Int64s, number: int, refuser: Int8s) -> None:
 def group(
     refuser: Int8s, number: int, codes: Int64s, first: int, group_of: Int32s
 ) -> tuple[Int64s, Int64s]:
-    """Number the rows that plugin `number` refuses by their codes, from `first` on.
+    """Group the rows that plugin `number` refuses by their codes, and number groups from `first`.
 
     Return the codes in the order of their groups, and how many rows each has.
     group_of: int32[nodes], written at those rows.
@@ -170,6 +170,23 @@ def group(
             length += 1
         counts[place] += 1
         group_of[row] = first + place
+    return found[:length], counts[:length]
+
+
+@compiled
+def tally(codes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the distinct codes and how often each stands there."""
+    found = np.empty(len(codes), dtype=np.int64)
+    counts = np.zeros(len(codes), dtype=np.int64)
+    length = 0
+    for code in codes:
+        place = 0
+        while place < length and found[place] != code:
+            place += 1
+        if place == length:
+            found[place] = code
+            length += 1
+        counts[place] += 1
     return found[:length], counts[:length]
 
 

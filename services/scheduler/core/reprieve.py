@@ -18,7 +18,7 @@ from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.compiled import compiled, inlined
 from services.scheduler.core.kernels import TOO_MANY_PODS, UNRESOLVABLE
 from services.scheduler.core.preemption.pick import PRIORITY_SHIFT
-from services.scheduler.core.roster import GROUP, LOAD, NO_START, RANK, START_NS, PLACE
+from services.scheduler.core.roster import GROUP, LOAD, NO_START, PLACE, RANK, START_NS
 
 CANDIDATE = 0
 NOTHING_BELOW = -1
@@ -87,7 +87,7 @@ def _put_in_order(
 
 
 @inlined
-def _mark_violating(
+def _mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by position
     row: int,
     lower: int,
     uses_up: bool,
@@ -128,7 +128,7 @@ def _comes_back(load: int, slots: int, amounts: Int64s, resources: Int64s, room:
 
 
 @compiled
-def dry_run(
+def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
     rank: int,
     now_ns: int,

@@ -41,6 +41,7 @@ class Roster:
         self._snapshot = snapshot
         self._singled_out: frozenset[str] = frozenset()
         self._width = _FIRST_WIDTH
+        self._position = -1
         self._forget()
 
     def sync(self, singled_out: frozenset[str] = frozenset()) -> None:

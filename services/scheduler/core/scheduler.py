@@ -10,8 +10,8 @@ handleSchedulingFailure, handleBindingCycleError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
@@ -19,6 +19,8 @@ from services.kube.pod import Pod
 from services.scheduler.core import events
 from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.decisions import (
+    NOT_MEASURED,
+    Attempt,
     Binding,
     Decision,
     Failed,
@@ -160,15 +162,17 @@ class Scheduler:
         """Decide what becomes of the queue's next pod, and change the snapshot accordingly."""
         self._latest_cycle = max(self._latest_cycle, head.pop.cycle)
         pod = self.pods.get(head.pop.uid)
-        before = self.snapshot.nominations.node_of(head.pop.uid)
-        mark = self._choice.mark()
         if pod is None or pod.is_terminating or pod.node_name:
             steps = (CommitPop(head.pop), Done(head.pop))
-            decision = Decision(head=head, pod=pod, verdict=Skipped(), steps=steps)
-        else:
-            decision = self._schedule(head, pod, now_ns)
-            self._unanswered[head.pop] = decision
-        return replace(decision, nominated_before=before, choice_mark=mark)
+            return self._before(head, pod).decided(Skipped(), steps)
+        attempt = self._before(head, pod)
+        decision = self._schedule(attempt, pod, now_ns)
+        self._unanswered[head.pop] = decision
+        return decision
+
+    def _before(self, head: Head, pod: Pod | None) -> Attempt:
+        nominated = self.snapshot.nominations.node_of(head.pop.uid)
+        return Attempt(head, pod, nominated, self._choice.mark())
 
     def undo(self, decisions: Sequence[Decision]) -> None:
         """Take back decisions whose pops the queue did not accept, the latest first."""
@@ -249,19 +253,21 @@ class Scheduler:
 
     # How a pod is decided
 
-    def _schedule(self, head: Head, pod: Pod, now_ns: int) -> Decision:
+    def _schedule(self, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         cycle = self._cycles[pod.spec.scheduler_name]
-        result = cycle.schedule_pod(pod, head.attempts)
+        result = cycle.schedule_pod(pod, attempt.head.attempts)
         match result:
             case Suggested():
-                return self._assume(cycle.framework, head, pod, result)
+                return self._assume(cycle.framework, attempt, pod, result)
             case NoNodes():
                 refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
-                return self._give_back(head, pod, refused)
+                return self._give_back(attempt, pod, refused)
             case Unschedulable():
-                return self._refuse(cycle.framework, head, pod, result, now_ns)
+                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
 
-    def _assume(self, framework: Framework, head: Head, pod: Pod, suggested: Suggested) -> Decision:
+    def _assume(
+        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
+    ) -> Decision:
         self.snapshot.assume(pod, suggested.node_name)
         refusal = (
             framework.reserve(pod, suggested.row)
@@ -271,8 +277,8 @@ class Scheduler:
         if refusal is not None:
             framework.unreserve(pod, suggested.row)
             self.snapshot.forget(pod.uid)
-            return self._fail(head, pod, refusal)
-        steps: list[QueueStep] = [CommitPop(head.pop)]
+            return self._fail(attempt, pod, refusal)
+        steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if self.snapshot.nominations.node_of(pod.uid):
             self.snapshot.nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
@@ -284,22 +290,21 @@ class Scheduler:
             tied=suggested.tied,
             total=suggested.total,
         )
-        return Decision(
-            head=head,
-            pod=pod,
-            verdict=binding,
-            steps=tuple(steps),
-            phases_ns=suggested.phases_ns,
-        )
+        return attempt.decided(binding, steps, suggested.phases_ns)
 
-    def _fail(self, head: Head, pod: Pod, status: Status) -> Decision:
+    def _fail(self, attempt: Attempt, pod: Pod, status: Status) -> Decision:
         failed = Failed(message=f"running plugin {status.plugin!r}: {status.message}")
-        requeue = AddUnschedulable(pop=head.pop, plugins=(status.plugin,))
+        requeue = AddUnschedulable(pop=attempt.head.pop, plugins=(status.plugin,))
         self._mirror.given_back(pod)
-        return Decision(head=head, pod=pod, verdict=failed, steps=(CommitPop(head.pop), requeue))
+        return attempt.decided(failed, (CommitPop(attempt.head.pop), requeue))
 
     def _refuse(
-        self, framework: Framework, head: Head, pod: Pod, result: Unschedulable, now_ns: int
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        result: Unschedulable,
+        now_ns: int,
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
@@ -309,7 +314,7 @@ class Scheduler:
                 pod,
                 SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
                 tie_break=hashed_tie_break(
-                    seed=self._options.seed, uid=pod.uid, attempt=head.attempts
+                    seed=self._options.seed, uid=pod.uid, attempt=attempt.head.attempts
                 ),
                 now_ns=now_ns,
             )
@@ -317,26 +322,33 @@ class Scheduler:
         if self._stopwatch:
             phases["PostFilter"] = self._stopwatch() - began
         said = outcome.message if isinstance(outcome, CannotHelp) else ""
+        reasons = reason_counts(diagnosis)
         refused = Refused(
-            message=fit_error_text(diagnosis, said),
+            message=fit_error_text(diagnosis, said, reasons),
             plugins=diagnosis.unschedulable_plugins,
             pending_plugins=diagnosis.pending_plugins,
             preemption_message=said,
             nominated_node_name=_nominated(outcome),
             nomination=outcome if isinstance(outcome, Nomination) else None,
-            reasons=reason_counts(diagnosis),
+            reasons=reasons,
         )
-        return replace(self._give_back(head, pod, refused), phases_ns=phases)
+        return self._give_back(attempt, pod, refused, phases)
 
-    def _give_back(self, head: Head, pod: Pod, refused: Refused) -> Decision:
+    def _give_back(
+        self,
+        attempt: Attempt,
+        pod: Pod,
+        refused: Refused,
+        phases_ns: Mapping[str, int] = NOT_MEASURED,
+    ) -> Decision:
         """Requeue the pod, then nominate it or clear its nomination, in upstream's order."""
         requeue = AddUnschedulable(
-            pop=head.pop,
+            pop=attempt.head.pop,
             plugins=refused.plugins,
             pending_plugins=refused.pending_plugins,
             is_error=not refused.plugins and not refused.pending_plugins,
         )
-        steps: list[QueueStep] = [CommitPop(head.pop), requeue]
+        steps: list[QueueStep] = [CommitPop(attempt.head.pop), requeue]
         self._mirror.given_back(pod)
         if refused.nominated_node_name:
             self.snapshot.nominations.put(pod, refused.nominated_node_name)
@@ -344,7 +356,7 @@ class Scheduler:
         elif refused.nominated_node_name == "" and self.snapshot.nominations.node_of(pod.uid):
             self.snapshot.nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
-        return Decision(head=head, pod=pod, verdict=refused, steps=tuple(steps))
+        return attempt.decided(refused, steps, phases_ns)
 
     # How answers are taken
 

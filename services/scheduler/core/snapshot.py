@@ -74,7 +74,8 @@ class Snapshot:
 
     def listed_rows(self) -> Sequence[int]:
         """Return the rows of all nodes in upstream's order, one of each zone in turn."""
-        return self.rows_in_order().tolist()
+        rows: list[int] = self.rows_in_order().tolist()
+        return rows
 
     def rows_in_order(self) -> Int64s:
         """Return the same as an array, int64[nodes], which must not be changed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core import reprieve
+from services.scheduler.core import kernels, reprieve
 from services.scheduler.core.budget_cover import BudgetCover
 from services.scheduler.core.cached_columns import FilterColumn
 from services.scheduler.core.columns import Int64s
@@ -41,17 +41,16 @@ class Surveyor:
         if fit is None:
             return None
         codes, criteria = self._dry_run(pod, fit.pre.data, rows, now_ns)
-        if (codes == reprieve.IN_VAIN).any():
+        values, counts = kernels.tally(codes)
+        counted = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        if reprieve.IN_VAIN in counted:
             return None
-        found = np.flatnonzero(codes == reprieve.CANDIDATE)
+        found = codes == reprieve.CANDIDATE
+        counted.pop(reprieve.CANDIDATE, None)
         return Survey(
             rows=rows[found],
             criteria=criteria[found],
-            refusals=[
-                (_refusal(fit, code), count)
-                for code, count in _counted(codes)
-                if code != reprieve.CANDIDATE
-            ],
+            refusals=[(_refusal(fit, code), count) for code, count in counted.items()],
             name=self._snapshot.name,
         )
 
@@ -59,12 +58,9 @@ class Surveyor:
         self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int
     ) -> tuple[Int64s, Int64s]:
         self._cover.sync()
-        columns, roster, cover, rules = (
-            self._snapshot.columns,
-            self._roster,
-            self._cover,
-            self._rules,
-        )
+        nominated = self._nominated(pod, wanted, rows)
+        columns, rules = self._snapshot.columns, self._rules
+        roster, cover = self._roster, self._cover
         codes = np.empty(len(rows), dtype=np.int64)
         criteria = np.zeros((len(rows), 5), dtype=np.int64)
         reprieve.dry_run(
@@ -80,7 +76,7 @@ class Surveyor:
             columns.requested,
             columns.pod_count,
             columns.pods_max,
-            self._nominated(pod, wanted, rows),
+            nominated,
             roster.count,
             roster.table,
             roster.amounts,
@@ -105,11 +101,6 @@ class Surveyor:
                 held[rows == row, :-1] += snapshot.load(each.spec).amounts[wanted.columns]
                 held[rows == row, -1] += 1
         return held
-
-
-def _counted(codes: Int64s) -> list[tuple[int, int]]:
-    values, counts = np.unique(codes, return_counts=True)
-    return list(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _refusal(fit: FilterColumn, code: int) -> Status:

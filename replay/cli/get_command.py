@@ -1,0 +1,70 @@
+"""`reprieve get`: what kubectl would have shown of a run's cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from replay.cli.errors import REFUSED, ExitError
+from replay.cli.parameters import DURATION
+from replay.results.errors import RunError
+from replay.results.get import KINDS, OUTPUTS, Query, get
+from replay.results.run_directory import RunDirectory
+
+
+@click.command(name="get")
+@click.argument("resource", type=click.Choice(list(KINDS)))
+@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--at",
+    "offset_ns",
+    type=DURATION,
+    help="The moment, from the run's beginning. Default: the end; with -w the beginning.",
+)
+@click.option("-w", "--watch", is_flag=True, help="A row for every change from then on.")
+@click.option(
+    "-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="How."
+)
+@click.option("-n", "--namespace", default="", help="One namespace only.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Show the namespace in a column.")
+@click.option(
+    "--rules",
+    type=click.Choice(["v1.34", "v1.16"]),
+    default=None,
+    help="Whose kubectl prints STATUS. Default: the run's rules.",
+)
+def command(
+    *,
+    resource: str,
+    run: Path,
+    offset_ns: int | None,
+    watch: bool,
+    output: str,
+    namespace: str,
+    all_namespaces: bool,
+    rules: str | None,
+) -> None:
+    """Show the pods or nodes of a run at a moment, as kubectl would have shown them.
+
+    \b
+    Examples:
+      reprieve get pods runs/nginx-1 -w -o wide
+      reprieve get pods runs/cluster-1 --at 1h30m -A
+      reprieve get nodes runs/cluster-1 -o yaml
+    """
+    query = Query(
+        resource=resource,
+        output=output,
+        namespace=namespace,
+        show_namespace=all_namespaces,
+        offset_ns=offset_ns,
+        watch=watch,
+        rules=rules or "",
+    )
+    try:
+        shown = get(RunDirectory.open(run), query, lambda text: click.echo(text, nl=False))
+    except RunError as error:
+        raise ExitError(REFUSED, str(error)) from error
+    if not shown and output in {"table", "wide"}:
+        click.echo("No resources found.", err=True)
