@@ -47,6 +47,8 @@ start_engine() {
   ip link show "$BRIDGE" >/dev/null 2>&1 || ip link add "$BRIDGE" type bridge
   ip address replace 172.31.250.1/24 dev "$BRIDGE"
   ip link set "$BRIDGE" up
+  iptables-save >"$STATE/iptables.before"
+  cp /proc/sys/net/ipv4/ip_forward "$STATE/ip_forward.before"
   setsid dockerd --host "$SOCKET" --data-root "$STATE/data" --exec-root "$STATE/exec" \
     --pidfile "$STATE/dockerd.pid" --bridge "$BRIDGE" --mtu "$(uplink_mtu)" \
     --default-address-pool base=172.31.0.0/17,size=24 >"$STATE/dockerd.log" 2>&1 </dev/null &
@@ -96,24 +98,36 @@ start() {
 }
 
 stop() {
-  [ -f "$STATE/dockerd.pid" ] || return 0
+  if [ -f "$STATE/iptables.before" ]; then stop_engine; fi
+  rm -rf "$STATE"
+}
+
+stop_engine() {
   local pid
-  pid=$(cat "$STATE/dockerd.pid")
-  kill "$pid" 2>/dev/null || true
+  pid=$(cat "$STATE/dockerd.pid" 2>/dev/null || echo none)
+  if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]; then kill "$pid"; fi
   for _ in $(seq 120); do
-    kill -0 "$pid" 2>/dev/null || break
+    [ -d "/proc/$pid" ] || break
     sleep 0.25
   done
-  iptables-save | awk -v bridge="$BRIDGE" '
-    /^\*/ { table = substr($0, 2) }
-    /^-A/ && index($0, bridge) { sub(/^-A/, "-D"); print table, $0 }' |
-    while read -r table rule; do
-      # shellcheck disable=SC2086 # a rule is many words
-      iptables -t "$table" $rule || true
-    done
+  restore_network
   ip link delete "$BRIDGE" 2>/dev/null || true
-  rm -rf "$STATE"
   say "stopped dockerd"
+}
+
+restore_network() { # dockerd leaves its rules, and forwarding denied to everybody else
+  iptables-save | awk '
+    !now { if ($1 ~ /^\*/) table = $1; else before[table, $1 == "-A" ? $0 : $1] = $2; next }
+    /^\*/ { table = $1; chains = ""; print; next }
+    /^:/ && $2 == "-" { if (!((table, $1) in before)) chains = chains " " substr($1, 2); next }
+    /^:FORWARD/ { print $1, (table, $1) in before ? before[table, $1] : "ACCEPT"; next }
+    /^-A/ && /DOCKER|reprieve0|br-[0-9a-f]+/ && !((table, $0) in before) { sub(/^-A/, "-D"); print }
+    /^COMMIT/ {
+      count = split(chains, chain, " ")
+      for (i = 1; i <= count; i++) print "-X", chain[i]
+      print
+    }' "$STATE/iptables.before" now=1 - | iptables-restore --noflush || say "iptables rules are left"
+  cat "$STATE/ip_forward.before" >/proc/sys/net/ipv4/ip_forward
 }
 
 case ${1:-} in

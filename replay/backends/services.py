@@ -45,12 +45,16 @@ class SchedulerService:
         ] = Exchange(self._stub.Stream, "scheduler", address)
         self._sequence = 0
 
-    def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        """Tell a round and return what was decided. Raises BackendError."""
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Tell a round, or go on with one."""
         self._sequence += 1
         request = scheduler_service_pb2.StreamRequest(stamp=self._stamp, round=round_)
         request.stamp.sequence = self._sequence
-        return self._exchange.exchange(request).outcomes
+        self._exchange.send(request)
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Return what was decided of the first round not answered yet. Raises BackendError."""
+        return self._exchange.receive().outcomes
 
     def close(self) -> None:
         """Forget the session; a service that has gone is no fault here."""

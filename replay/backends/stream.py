@@ -1,4 +1,4 @@
-"""One request, one answer over a bidirectional stream, with a deadline for each exchange."""
+"""Requests and their answers over a bidirectional stream, with a deadline for each answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class Exchange(Generic[Request, Answer]):
-    """A stream's client side: `exchange` sends a request and waits for its answer.
+    """A stream's client side: requests go out, answers come back in their order.
 
     A watchdog cancels the stream when an answer is overdue, so that a service which hangs is
     reported and never waited for without end.
@@ -35,9 +35,18 @@ class Exchange(Generic[Request, Answer]):
         threading.Thread(target=self._watch, name=f"{service}-watchdog", daemon=True).start()
 
     def exchange(self, request: Request) -> Answer:
-        """Return the answer to `request`. Raises BackendError."""
+        """Return the answer to `request`, with nothing else under way. Raises BackendError."""
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: Request) -> None:
+        """Send a request; answers come in the order of requests."""
         self._due = time.monotonic() + DEADLINE_S
         self._requests.put(request)
+
+    def receive(self) -> Answer:
+        """Wait for the next answer. Raises BackendError."""
+        self._due = time.monotonic() + DEADLINE_S
         try:
             answer: Answer = next(self._call)
         except StopIteration as error:

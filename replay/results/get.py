@@ -11,6 +11,7 @@ import yaml
 from google.protobuf.message import Message
 
 from replay.results import kubectl
+from replay.results.errors import RunError
 from replay.results.history import Change, ClusterHistory
 from replay.results.run_directory import RunDirectory
 from replay.results.table_writer import TableWriter
@@ -27,7 +28,8 @@ class Query:
     """What to print.
 
     resource: a key of KINDS. output: one of OUTPUTS.
-    namespace: "" for every namespace; its column is shown where `show_namespace` is set.
+    namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
+        the run's pods are of several namespaces and all are asked for.
     offset_ns: the moment, from the run's first round on; None: the end, or the beginning where
         `watch` is set, which goes on with a row for each change.
     rules: whose kubectl prints STATUS, "v1.34" or "v1.16"; "" follows the run's rules.
@@ -104,7 +106,8 @@ class _Printer(Protocol):
 def _printer(run: RunDirectory, query: Query, write: Write) -> _Printer:
     match query.output:
         case "table" | "wide":
-            return _Table(query, query.rules or run.manifest().rules, write)
+            rules = query.rules or run.manifest().rules
+            return _Table(query, rules, write, show_namespace=_shows_namespace(run, query))
         case "json" | "yaml" if query.watch:
             return _Stream(query.output, write)
         case "json" | "yaml":
@@ -112,8 +115,22 @@ def _printer(run: RunDirectory, query: Query, write: Write) -> _Printer:
     raise ValueError(f"{query.output!r} is none of {', '.join(OUTPUTS)}")
 
 
+def _shows_namespace(run: RunDirectory, query: Query) -> bool:
+    if query.resource == "nodes":
+        return False
+    return query.show_namespace or (not query.namespace and _has_several_namespaces(run))
+
+
+def _has_several_namespaces(run: RunDirectory) -> bool:
+    """Tell what the summary tells; a run without one may have any number."""
+    try:
+        return len(run.summary().get("namespaces", ())) > 1
+    except RunError:
+        return True
+
+
 class _Table:
-    def __init__(self, query: Query, rules: str, write: Write) -> None:
+    def __init__(self, query: Query, rules: str, write: Write, *, show_namespace: bool) -> None:
         wide = query.output == "wide"
         columns: tuple[str, ...]
         if query.resource == "nodes":
@@ -122,8 +139,8 @@ class _Table:
             columns = kubectl.POD_COLUMNS_WIDE if wide else kubectl.POD_COLUMNS
         self._width = len(columns)
         self._rules = rules
-        self._show_namespace = query.show_namespace and query.resource != "nodes"
-        shown = ("NAMESPACE", *columns) if self._show_namespace else columns
+        self._show_namespace = show_namespace
+        shown = ("NAMESPACE", *columns) if show_namespace else columns
         self._table = TableWriter(shown, write)
 
     def add(self, now_ns: int, messages: Sequence[Message]) -> None:

@@ -9,7 +9,8 @@
     └── eviction
 
 A pod whose controller made it in place of one that was preempted or evicted is linked to the span
-that says so. What the steps of a cycle took on the wall clock are attributes of it.
+that says so; where only a share of the pods is kept, that may be another loss of the same owner.
+What the steps of a cycle took on the wall clock are attributes of it.
 """
 
 from __future__ import annotations

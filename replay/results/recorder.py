@@ -5,6 +5,7 @@ It stands at the edge, so it reads the wall clock: how long a round took is meas
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import asdict
 from time import perf_counter_ns, time_ns
 from types import TracebackType
@@ -40,7 +41,8 @@ class Recorder:
         self._run = run
         self._decision_log = run.decision_log()
         self._round_log = run.round_log()
-        self._began_ns = self._told_ns = perf_counter_ns()
+        self._began_ns = perf_counter_ns()
+        self._told_ns: deque[int] = deque()
         self._epoch_ns = time_ns() - self._began_ns
         self._sink = spans
         self._pod_spans: PodSpans | None = None
@@ -75,11 +77,12 @@ class Recorder:
                         self._pod_added(event)
                 case "delete":
                     self.tally.pod_gone(event.delete.uid)
-        self._told_ns = perf_counter_ns()
+        self._told_ns.append(perf_counter_ns())
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Count what the scheduler answered."""
-        taken_ns = perf_counter_ns() - self._told_ns
+        told_ns = self._told_ns.popleft()
+        taken_ns = perf_counter_ns() - told_ns
         self.tally.step(RUN_ROUND, taken_ns, len(outcomes.outcomes))
         self.tally.outcomes(outcomes)
         for outcome in outcomes.outcomes:
@@ -87,7 +90,7 @@ class Recorder:
             if self._pod_spans is not None:
                 self._pod_spans.outcome(outcome)
         if self._round_spans is not None:
-            began_ns = self._epoch_ns + self._told_ns
+            began_ns = self._epoch_ns + told_ns
             self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
 
     def decided(self, decision: trace_pb2.Decision) -> None:

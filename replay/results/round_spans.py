@@ -3,6 +3,8 @@
 replay
 └── runRound               from a round's telling to its outcomes
     └── queueExchange      one of the scheduler's exchanges with its queue
+
+A round that tried no pod is counted in the run's own span and timed among the latencies.
 """
 
 from __future__ import annotations

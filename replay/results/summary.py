@@ -33,18 +33,30 @@ class Preemptor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Displacement:
+    """How many pods of one priority were preempted by pods of another."""
+
+    priority: int
+    victim_priority: int
+    victims: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
     """What was decided, in pods; `budget_violations` and `nominations` are events.
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
+    failed_reasons: the plugins' words in those, with the attempts that have a node refused for it.
     refused: decisions that could not be carried out.
     """
 
     bound: int
     failed_attempts: int
+    failed_reasons: tuple[Count, ...]
     nominations: int
     preempted: int
     preemptors: tuple[Preemptor, ...]
+    displacements: tuple[Displacement, ...]
     budget_violations: int
     evicted: tuple[Count, ...]
     ended: tuple[Count, ...]
@@ -121,6 +133,7 @@ class Summary:
     instants: int
     attempts: int
     queue_exchanges: int
+    batches: int
     wall_ns: int
     decided: Decided
     unbound: Unbound
@@ -136,8 +149,8 @@ class Summary:
 
     @property
     def batch_size_mean(self) -> float:
-        """Return K: attempts for each exchange with the queue."""
-        return self.attempts / self.queue_exchanges if self.queue_exchanges else 0.0
+        """Return K: attempts for each exchange that brought pods; 0 where none are told."""
+        return self.attempts / self.batches if self.batches else 0.0
 
     @property
     def attempts_per_s(self) -> float:
@@ -183,6 +196,7 @@ def summarize(
         instants=tally.instants,
         attempts=tally.cycles,
         queue_exchanges=tally.queue_exchanges,
+        batches=tally.batches,
         wall_ns=wall_ns,
         decided=_decided(tally),
         unbound=_unbound(tally),
@@ -212,11 +226,18 @@ def _decided(tally: Tally) -> Decided:
     return Decided(
         bound=tally.decisions["scheduled"],
         failed_attempts=tally.failed_attempts,
+        failed_reasons=_counts(tally.failed_reasons),
         nominations=tally.nominated,
         preempted=tally.decisions["preempted"],
         preemptors=tuple(
             Preemptor(pod=pod, priority=priority, victims=victims)
             for (pod, priority), victims in preemptors
+        ),
+        displacements=tuple(
+            Displacement(priority=priority, victim_priority=victim, victims=victims)
+            for (priority, victim), victims in sorted(
+                tally.preempted_priorities.items(), reverse=True
+            )
         ),
         budget_violations=tally.budget_violations,
         evicted=_counts(tally.evicted),

@@ -33,7 +33,7 @@ def _print_head(summary: Summary, console: Console) -> None:
         f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
         f"{durations.wall(summary.wall_ns)}\n"
         f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
-        f"{summary.rounds:,} rounds, {summary.batch_size_mean:.2f} a queue exchange",
+        f"{summary.rounds:,} rounds, {summary.batch_size_mean:.2f} a batch",
         highlight=False,
     )
 
@@ -62,20 +62,30 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         table.add_row(name, f"{count:,}", note)
     _print(console, table)
     if decided.preemptors:
-        table = _table("PREEMPTOR", ("PRIORITY", "right"), ("VICTIMS", "right"))
+        table = _table("PREEMPTOR", *_right("PRIORITY", "VICTIMS"))
         for each in decided.preemptors[:shown]:
             table.add_row(escape(each.pod), str(each.priority), f"{each.victims:,}")
         _print(console, table, left=_left(decided.preemptors, shown))
+        table = _table(*_right("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"))
+        for pair in decided.displacements:
+            table.add_row(str(pair.priority), str(pair.victim_priority), f"{pair.victims:,}")
+        _print(console, table)
 
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
     unbound = summary.unbound
-    for title, counts in (("UNSCHEDULABLE BECAUSE", unbound.messages), ("REASON", unbound.reasons)):
-        if counts:
-            table = _table(("PODS", "right"), title)
-            for each in counts[:shown]:
-                table.add_row(f"{each.count:,}", escape(each.name))
-            _print(console, table, left=_left(counts, shown))
+    if unbound.messages:
+        table = _table(("PODS", "right"), "UNSCHEDULABLE AT THE END")
+        for each in unbound.messages[:shown]:
+            table.add_row(f"{each.count:,}", escape(each.name))
+        _print(console, table, left=_left(unbound.messages, shown))
+    reasons = summary.decided.failed_reasons
+    if reasons:
+        still = {each.name: each.count for each in unbound.reasons}
+        table = _table(*_right("ATTEMPTS", "PODS AT THE END"), "REASON OF A NODE'S REFUSAL")
+        for each in reasons[:shown]:
+            table.add_row(f"{each.count:,}", f"{still.get(each.name, 0):,}", escape(each.name))
+        _print(console, table, left=_left(reasons, shown))
 
 
 def _print_waits(summary: Summary, console: Console) -> None:

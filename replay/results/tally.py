@@ -13,6 +13,9 @@ from reprieve.trace.v1alpha1 import trace_pb2
 LOCAL_STORAGE = "local storage limit"
 """Stands for the signal of an eviction that no signal caused."""
 
+QUEUE_EXCHANGE = "queueExchange"
+"""The scheduler's own name for the step in which it asks its queue for pods."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Step:
@@ -37,6 +40,8 @@ class Waiting:
 class Tally:
     """Figures of one run; its attributes are read once the run has ended.
 
+    batches: exchanges with the queue that brought pods.
+    failed_reasons: attempts by each of the plugins' words that refused at least one node.
     waited_ns: by priority, from a pod's first entry into the queue to its binding, virtual time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
@@ -47,13 +52,16 @@ class Tally:
         self.first_ns: int | None = None
         self.last_ns = 0
         self.rounds = 0
+        self._last_round = (0, 0)
         self.instants = 0
         self.events = 0
         self.pods = 0
         self.namespaces: dict[str, None] = {}
         self.cycles = 0
         self.queue_exchanges = 0
+        self.batches = 0
         self.failed_attempts = 0
+        self.failed_reasons: Counter[str] = Counter()
         self.decisions: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.nominated = 0
@@ -68,12 +76,13 @@ class Tally:
         self._priorities: dict[str, int] = {}
 
     def told(self, round_: scheduler_pb2.Round) -> None:
-        """Count a round's message, but not its events."""
+        """Count a message; several can tell one round. Its events are counted apart."""
         self.instants += self.first_ns is None or round_.at_ns != self.last_ns
+        self.rounds += self.first_ns is None or (round_.at_ns, round_.round) != self._last_round
         if self.first_ns is None:
             self.first_ns = round_.at_ns
         self.last_ns = round_.at_ns
-        self.rounds += not round_.events_only
+        self._last_round = (round_.at_ns, round_.round)
         self.events += len(round_.events)
 
     def pod_added(self, pod: pod_pb2.Pod) -> None:
@@ -95,15 +104,18 @@ class Tally:
         self.queue_exchanges += outcomes.queue_exchanges
         for phase in outcomes.phases:
             self.step(phase.name, phase.wall_ns, phase.pods)
+            self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
 
     def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
         """Count one outcome."""
         for phase in outcome.phases:
             self.step(phase.name, phase.wall_ns, phase.pods or 1)
         if outcome.HasField("unschedulable"):
+            reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
+            self.failed_reasons.update(reasons)
             pod = self.waiting.get(outcome.pod.uid)
             if pod is not None:
-                pod.reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
+                pod.reasons = reasons
 
     def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
         """Count what a step took on the wall clock."""

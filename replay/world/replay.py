@@ -30,6 +30,7 @@ from reprieve.trace.v1alpha1 import trace_pb2
 
 ROUNDS_MAX = 1000
 EVENTS_PER_MESSAGE = 2000
+PODS_PER_MESSAGE = 1024
 
 
 class LoopError(RuntimeError):
@@ -39,8 +40,11 @@ class LoopError(RuntimeError):
 class SchedulerBackend(Protocol):
     """Whoever schedules: a service behind a stream."""
 
-    def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        """Tell a round and return what was decided."""
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Tell a round, or go on with one."""
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Return what was decided of the first round told whose answer has not been taken."""
 
 
 class Observer(Protocol):
@@ -178,17 +182,29 @@ class Replay:
         self.cluster.take_changed()
 
     def _round(self, now_ns: int, number: int, *, tick: bool) -> None:
+        """Tell a round and carry out its outcomes, while the scheduler goes on with the next ones.
+
+        What the outcomes cause belongs to the next round, so that doing both at once shows nowhere.
+        """
         self.rounds += 1
         events = self.cluster.take_events()
         if tick:
             events.insert(0, scheduler_pb2.Event(at_ns=now_ns, tick=scheduler_pb2.Tick()))
         answers, self._answers = self._answers, []
-        for round_ in _messages(now_ns, number, answers, events):
-            self._observer.round_told(round_)
-            outcomes = self._scheduler.run_round(round_)
+        told = [self._tell(each) for each in _messages(now_ns, number, answers, events)]
+        while told:
+            round_ = told.pop(0)
+            outcomes = self._scheduler.answer()
+            if outcomes.more:
+                told.append(self._tell(_continued(now_ns, number)))
             self._observer.outcomes(round_, outcomes)
-        self._wakeup_ns = outcomes.next_wakeup_ns
-        self._answers = self._outcomes.apply(now_ns, outcomes.outcomes)
+            self._answers += self._outcomes.apply(now_ns, outcomes.outcomes)
+            self._wakeup_ns = outcomes.next_wakeup_ns
+
+    def _tell(self, round_: scheduler_pb2.Round) -> scheduler_pb2.Round:
+        self._scheduler.tell(round_)
+        self._observer.round_told(round_)
+        return round_
 
     def _loop_text(self, now_ns: int) -> str:
         names = ", ".join(pod.key for pod in itertools.islice(self.cluster.pending.values(), 5))
@@ -212,7 +228,12 @@ def _messages(
             answers=answers if begin == 0 else (),
             events=events[begin : begin + EVENTS_PER_MESSAGE],
             events_only=begin + EVENTS_PER_MESSAGE < len(events),
+            max_pods=PODS_PER_MESSAGE,
         )
+
+
+def _continued(now_ns: int, number: int) -> scheduler_pb2.Round:
+    return scheduler_pb2.Round(at_ns=now_ns, round=number, max_pods=PODS_PER_MESSAGE)
 
 
 class _Source:

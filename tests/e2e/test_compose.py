@@ -62,12 +62,20 @@ class Stack:
 
     def inspect(self, service: str, field: str) -> str:
         """Return a field of a service's container, running or not, such as `.State.Pid`."""
-        container = self.compose("ps", "--all", "--quiet", service).strip()
-        return self.docker("inspect", "--format", f"{{{{{field}}}}}", container).strip()
+        return self.docker(
+            "inspect", "--format", f"{{{{{field}}}}}", self.container(service)
+        ).strip()
+
+    def container(self, service: str) -> str:
+        """Return the id of a service's container, by the labels that every compose sets."""
+        label = "label=com.docker.compose"
+        project = f"{label}.project={self.environment['COMPOSE_PROJECT_NAME']}"
+        filters = ("--filter", project, "--filter", f"{label}.service={service}")
+        return self.docker("ps", "--all", "--quiet", *filters).strip()
 
     def sh(self, service: str, script: str) -> str:
         """Run a shell script in a service's container; return its output."""
-        return self.compose("exec", "-T", service, "sh", "-c", script)
+        return self.docker("exec", self.container(service), "sh", "-c", script)
 
     def address(self, service: str) -> str:
         """Return where this machine reaches a service."""
@@ -206,7 +214,7 @@ def test_a_replay_through_the_published_ports_decides_as_embedded_services_do(
 
 def test_the_image_brings_every_kernel_compiled(stack: Stack, tmp_path: Path) -> None:
     """Neither a warm-up in the container nor the scheduler's own, nor a replay, compiles one."""
-    assert stack.compose("exec", "-T", "scheduler", "python", "-c", KERNEL_STATS) == "some 0\n"
+    assert stack.sh("scheduler", f"python -c '{KERNEL_STATS}'") == "some 0\n"
     decisions(tmp_path / "run", *remote(stack))
     stack.sh("scheduler", 'diff -r /opt/reprieve/kernels "$NUMBA_CACHE_DIR"')
 
@@ -245,8 +253,9 @@ def test_a_crashed_scheduler_comes_back_and_decides_the_same(stack: Stack, tmp_p
     """A crash is SIGKILL from outside: `docker kill` counts as a stop, which nothing restarts."""
     before = decisions(tmp_path / "before", *remote(stack))
     pid = stack.inspect("scheduler", ".State.Pid")
-    kill = ("--pid", "host", "--network", "none", "--user", "0", "--entrypoint", "kill")
-    stack.docker("run", "--rm", *kill, stack.inspect("scheduler", ".Image"), "-KILL", pid)
+    outside = ("--pid", "host", "--network", "none", "--user", "0", "--entrypoint", "sh")
+    image = stack.inspect("scheduler", ".Image")
+    stack.docker("run", "--rm", *outside, image, "-c", f"kill -KILL {pid}")
     stack.wait_for("scheduler", ".RestartCount", "1")
     stack.wait_until_healthy()
     assert decisions(tmp_path / "after", *remote(stack)) == before

@@ -82,10 +82,14 @@ def refused_by_filters(
     differs from the columns' because nominated pods were counted there.
     """
     group_of: Int32s = np.full(len(refuser), NO_GROUP, dtype=np.int32)
+    counted = np.empty((len(refuser), 2), dtype=np.int64)
     groups: list[Refusals] = []
+    present = kernels.refusers(refuser)
     for number, column in shape.filters:
-        codes, counts = kernels.group(refuser, number, column.codes, len(groups), group_of)
-        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
+        if not present >> number & 1:
+            continue
+        found = kernels.group(refuser, number, column.codes, len(groups), group_of, counted)
+        for code, count in counted[:found].tolist():
             groups.append(Refusals(column.status(code), count))
     if shape.pre_filter.node_names is not None and (left_out := refuser == EXCLUDED).any():
         group_of[left_out] = len(groups)

@@ -45,6 +45,19 @@ def _quotient(dividend: int, divisor: int) -> int:
     return found
 
 
+@inlined
+def _place(code: int, counted: Int64s, length: int) -> int:
+    """Count a code once more, and return its place among the `length` counted before or after."""
+    place = 0
+    while place < length and counted[place, 0] != code:
+        place += 1
+    if place == length:
+        counted[place, 0] = code
+        counted[place, 1] = 0
+    counted[place, 1] += 1
+    return place
+
+
 @compiled
 def fit(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
@@ -145,49 +158,40 @@ def refuse(rows: Int64s, codes: Int64s, number: int, refuser: Int8s) -> None:
 
 
 @compiled
-def group(
-    refuser: Int8s, number: int, codes: Int64s, first: int, group_of: Int32s
-) -> tuple[Int64s, Int64s]:
-    """Group the rows that plugin `number` refuses by their codes, and number groups from `first`.
-
-    Return the codes in the order of their groups, and how many rows each has.
-    group_of: int32[nodes], written at those rows.
-    """
-    found = np.empty(8, dtype=np.int64)
-    counts = np.zeros(8, dtype=np.int64)
-    length = 0
-    for row in range(len(refuser)):
-        if refuser[row] != number:
-            continue
-        place = 0
-        while place < length and found[place] != codes[row]:
-            place += 1
-        if place == length:
-            if length == len(found):
-                found = np.concatenate((found, np.empty_like(found)))
-                counts = np.concatenate((counts, np.zeros_like(counts)))
-            found[place] = codes[row]
-            length += 1
-        counts[place] += 1
-        group_of[row] = first + place
-    return found[:length], counts[:length]
+def refusers(refuser: Int8s) -> int:
+    """Return a bit for each plugin that refuses some row: bit i for number i, up to 62."""
+    bits = 0
+    for number in refuser:
+        if 0 < number < 63:
+            bits |= 1 << number
+    return bits
 
 
 @compiled
-def tally(codes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the distinct codes and how often each stands there."""
-    found = np.empty(len(codes), dtype=np.int64)
-    counts = np.zeros(len(codes), dtype=np.int64)
+def group(
+    refuser: Int8s, number: int, codes: Int64s, first: int, group_of: Int32s, counted: Int64s
+) -> int:
+    """Group the rows that plugin `number` refuses by their codes, and number groups from `first`.
+
+    Return how many there are. group_of: int32[nodes], written at those rows. counted: int64[nodes,
+    2], the code of each group and its number of rows.
+    """
+    length = 0
+    for row in range(len(refuser)):
+        if refuser[row] == number:
+            place = _place(codes[row], counted, length)
+            length = max(length, place + 1)
+            group_of[row] = first + place
+    return length
+
+
+@compiled
+def tally(codes: Int64s, counted: Int64s) -> int:
+    """Return how many distinct codes there are. counted: int64[codes, 2], each with its number."""
     length = 0
     for code in codes:
-        place = 0
-        while place < length and found[place] != code:
-            place += 1
-        if place == length:
-            found[place] = code
-            length += 1
-        counts[place] += 1
-    return found[:length], counts[:length]
+        length = max(length, _place(code, counted, length) + 1)
+    return length
 
 
 @compiled

@@ -153,7 +153,7 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Write what a preemption on each of `rows` comes to, for a pod of priority -`rank`.
 
-    The pod asks `wanted` (more than 0) of the columns `resources`. nominated: int64[rows,
+    The pod asks `wanted` (more than 0) of the columns `resources`. nominated: int64[nodes,
     wanted + 1], what the nominated pods that count hold of these, and how many they are.
     `needs_victims`, `sorts_victims`, `uses_up`: see PreemptionRules and BudgetRule.
     codes: int64[rows], an answer above or a fit code. criteria: int64[rows, 5] of the candidates.
@@ -166,13 +166,13 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
         row = rows[i]
         for k in range(len(resources)):
             room[k] = allocatable[row, resources[k]] - requested[row, resources[k]]
-            room[k] -= wanted[k] + nominated[i, k]
+            room[k] -= wanted[k] + nominated[row, k]
         first = _take_off(row, rank, count[row], table, amounts, resources, room)
         lower = count[row] - first
         if lower == 0 and needs_victims:
             codes[i] = NOTHING_BELOW
             continue
-        slots = pods_max[row] - pod_count[row] - nominated[i, len(resources)] - 1 + lower
+        slots = pods_max[row] - pod_count[row] - nominated[row, len(resources)] - 1 + lower
         codes[i] = _fit_code(row, slots, room, wanted, allocatable, resources)
         if codes[i] != CANDIDATE:
             continue

@@ -144,6 +144,13 @@ class Snapshot:
         finished is removed.
         """
         assert pod.node_name, f"{pod.key} is not assigned"
+        held = self._place.get(pod.uid)
+        if held is not None and self._is_same_to_plugins(held, pod):
+            row = held[1]
+            self._take_out(pod.uid, row)
+            self._assumed.discard(pod.uid)
+            self._append(pod, row)
+            return
         self.remove_pod(pod.uid)
         if not pod.is_terminal:
             self._put(pod, pod.node_name)
@@ -155,11 +162,7 @@ class Snapshot:
             return
         self._assumed.discard(uid)
         pod, row = held
-        pods = self._pods[row]
-        index = next(i for i, each in enumerate(pods) if each.uid == uid)
-        pods[index] = pods[-1]
-        pods.pop()
-        self.roster_log.note(row)
+        self._take_out(uid, row)
         self._count(pod, row, -1)
         self._give_back(row)
 
@@ -192,10 +195,31 @@ class Snapshot:
         row = self._row_of.get(node_name)
         if row is None:
             row = self._take_row(node_name)
-        self._pods[row].append(pod)
-        self.roster_log.note(row)
-        self._place[pod.uid] = (pod, row)
+        self._append(pod, row)
         self._count(pod, row, 1)
+
+    def _append(self, pod: Pod, row: int) -> None:
+        self._pods[row].append(pod)
+        self._place[pod.uid] = (pod, row)
+        self.roster_log.note(row)
+
+    def _take_out(self, uid: str, row: int) -> None:
+        pods = self._pods[row]
+        index = next(i for i, each in enumerate(pods) if each.uid == uid)
+        pods[index] = pods[-1]
+        pods.pop()
+        self.roster_log.note(row)
+
+    def _is_same_to_plugins(self, held: tuple[Pod, int], pod: Pod) -> bool:
+        """Tell whether no verdict can follow from what became of a pod that is on a node."""
+        old, row = held
+        return (
+            old.spec is pod.spec
+            and self._names[row] == pod.node_name
+            and old.labels == pod.labels
+            and old.is_terminating == pod.is_terminating
+            and not pod.is_terminal
+        )
 
     def _count(self, pod: Pod, row: int, sign: int) -> None:
         load = self._loads.of(pod.spec)

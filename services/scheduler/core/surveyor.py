@@ -41,8 +41,8 @@ class Surveyor:
         if fit is None:
             return None
         codes, criteria = self._dry_run(pod, fit.pre.data, rows, now_ns)
-        values, counts = kernels.tally(codes)
-        counted = dict(zip(values.tolist(), counts.tolist(), strict=True))
+        table = np.empty((len(codes), 2), dtype=np.int64)
+        counted = dict(table[: kernels.tally(codes, table)].tolist())
         if reprieve.IN_VAIN in counted:
             return None
         found = codes == reprieve.CANDIDATE
@@ -58,7 +58,7 @@ class Surveyor:
         self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int
     ) -> tuple[Int64s, Int64s]:
         self._cover.sync()
-        nominated = self._nominated(pod, wanted, rows)
+        nominated = self._nominated(pod, wanted)
         columns, rules = self._snapshot.columns, self._rules
         roster, cover = self._roster, self._cover
         codes = np.empty(len(rows), dtype=np.int64)
@@ -88,18 +88,18 @@ class Surveyor:
         )
         return codes, criteria
 
-    def _nominated(self, pod: Pod, wanted: Wanted, rows: Int64s) -> Int64s:
-        """Return what nominated pods hold that must be left room for: int64[rows, wanted + 1]."""
+    def _nominated(self, pod: Pod, wanted: Wanted) -> Int64s:
+        """Return what nominated pods hold that must be left room for: int64[nodes, wanted + 1]."""
         snapshot = self._snapshot
-        held = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
+        held = np.zeros((snapshot.columns.capacity, len(wanted.columns) + 1), dtype=np.int64)
         for name in snapshot.nominations.node_names():
             counted = snapshot.nominations.counted(name, pod)
             row = snapshot.row(name) if counted else None
             if row is None:
                 continue
             for each in counted:
-                held[rows == row, :-1] += snapshot.load(each.spec).amounts[wanted.columns]
-                held[rows == row, -1] += 1
+                held[row, :-1] += snapshot.load(each.spec).amounts[wanted.columns]
+                held[row, -1] += 1
         return held
 
 

@@ -28,6 +28,7 @@ def run(tmp_path: Path) -> RunDirectory:
     for round_ in _rounds():
         log.write(round_)
     log.close()
+    directory.write_summary({"namespaces": ["default"]})
     return directory
 
 
@@ -138,6 +139,14 @@ def test_another_namespace_has_no_rows(run: RunDirectory) -> None:
 def test_the_namespace_is_a_column_where_it_is_asked_for(run: RunDirectory) -> None:
     """It comes first, as kubectl's does."""
     assert _rows(_printed(run, show_namespace=True))[1][:2] == ["default", "high"]
+
+
+def test_the_namespace_is_a_column_where_pods_are_of_several(run: RunDirectory) -> None:
+    """Unless one of them is asked for."""
+    run.write_summary({"namespaces": ["default", "other"]})
+    assert _rows(_printed(run))[0][0] == "NAMESPACE"
+    assert _rows(_printed(run, namespace="default"))[0][0] == "NAME"
+    assert _rows(_printed(run, resource="nodes"))[0][0] == "NAME"
 
 
 def test_nodes_are_shown_too(run: RunDirectory) -> None:

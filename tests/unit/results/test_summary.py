@@ -14,6 +14,7 @@ from replay.results.recorder import Recorder
 from replay.results.run_directory import RunDirectory
 from replay.results.summary import Count, Summary, summarize
 from replay.results.summary_output import render
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.span import Delivery
 from tests.unit.results import messages
 
@@ -32,6 +33,13 @@ def summary(tmp_path: Path) -> Summary:
         messages.round_of(*(messages.added(messages.pod_message(name)) for name in names))
     )
     recorder.decided(messages.scheduled("p0", "n", waited_s=90))
+    round_ = messages.round_of()
+    outcomes = scheduler_pb2.RoundOutcomes(
+        outcomes=[messages.unschedulable(name, "-") for name in names[1:8]], queue_exchanges=3
+    )
+    outcomes.phases.add(name="queueExchange", wall_ns=5, pods=7)
+    outcomes.phases.add(name="queueExchange", wall_ns=5)
+    recorder.outcomes(round_, outcomes)
     for number, name in enumerate(names[1:8]):
         recorder.decided(messages.failed(name, _MESSAGE if number else "no nodes"))
         recorder.decided(messages.preempted(f"v{number}", name))
@@ -63,6 +71,23 @@ def test_pods_without_a_node_are_counted_by_their_last_message(summary: Summary)
         Count(name="no nodes", count=1),
     )
     assert (summary.unbound.pods, summary.unbound.untried) == (8, 1)
+
+
+def test_reasons_are_counted_by_attempt_and_by_pods_at_the_end(summary: Summary) -> None:
+    """A pod that was bound at last had reasons too."""
+    assert summary.decided.failed_reasons == (Count(name="Insufficient cpu", count=7),)
+    assert summary.unbound.reasons == (Count(name="Insufficient cpu", count=7),)
+
+
+def test_a_batch_is_an_exchange_that_brought_pods(summary: Summary) -> None:
+    """Exchanges that only tell the queue something do not count."""
+    assert (summary.batches, summary.batch_size_mean) == (1, 7.0)
+
+
+def test_victims_are_counted_by_both_priorities(summary: Summary) -> None:
+    """Who may displace whom is what a priority is for."""
+    (pair,) = summary.decided.displacements
+    assert (pair.priority, pair.victim_priority, pair.victims) == (0, 0, 7)
 
 
 def test_waiting_time_stands_beside_those_that_still_wait(summary: Summary) -> None:
