@@ -38,5 +38,13 @@ format: $(STAMP) ## let ruff format and fix what it can
 test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest -n 2
 
+demo: $(STAMP) ## replay the two bundled traces and show what happened
+	$(BIN)/reprieve replay examples/traces/nginx-preemption.jsonl --run runs/demo-nginx --force
+	$(BIN)/reprieve get pods runs/demo-nginx -w -o wide
+	$(BIN)/reprieve replay examples/traces/four-tiers.ktr --run runs/demo-four-tiers --force
+
+bench: $(STAMP) ## what a replay costs: pods/s, CPU of each process, memory
+	$(BIN)/python -m benchmarks.openb_like
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) gen .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) gen runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

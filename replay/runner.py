@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import perf_counter_ns
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
@@ -22,7 +23,7 @@ from replay.results.tally import Tally
 from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
@@ -103,7 +104,7 @@ def run_replay(
         )
         replay = Replay(
             scheduler,
-            eviction,
+            _TimedEviction(eviction, recorder) if eviction is not None else None,
             models=settings.models,
             sink=recorder.decided,
             observer=recorder,
@@ -113,7 +114,10 @@ def run_replay(
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
 
-        end = replay.run(records, Limits(until_ns=settings.until_ns, progress=report))
+        header = trace_pb2.Header()
+        end = replay.run(
+            _noting(records, header), Limits(until_ns=settings.until_ns, progress=report)
+        )
         delivery = recorder.close()
         usage = {
             name: ProcessUsage(
@@ -132,8 +136,35 @@ def run_replay(
             span_choice=str(settings.sampling),
         )
         run.write_summary(summary.to_mapping())
-        run.write_manifest(manifest.ended(end.value))
+        run.write_manifest(manifest.ended(end.value, header.kubernetes_version))
         return Finished(run=run, replay=replay, summary=summary, delivery=delivery, usage=usage)
+
+
+class _TimedEviction:
+    """An eviction service whose exchanges are measured."""
+
+    def __init__(self, service: EvictionService, recorder: Recorder) -> None:
+        self._service = service
+        self._recorder = recorder
+
+    def step(
+        self, operations: Sequence[eviction_service_pb2.NodeOperation]
+    ) -> Sequence[eviction_service_pb2.StepAnswer]:
+        """Carry out a batch and measure it."""
+        began_ns = perf_counter_ns()
+        answers = self._service.step(operations)
+        self._recorder.measured("synchronize", perf_counter_ns() - began_ns, len(operations))
+        return answers
+
+
+def _noting(
+    records: Iterable[trace_pb2.Record], header: trace_pb2.Header
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records and copy the trace's header as it passes."""
+    for record in records:
+        if record.HasField("header"):
+            header.CopyFrom(record.header)
+        yield record
 
 
 def _span_sink(settings: Settings, run: RunDirectory) -> SpanSink | None:

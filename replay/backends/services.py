@@ -88,7 +88,6 @@ class EvictionService:
             eviction_service_pb2.StreamRequest, eviction_service_pb2.StreamResponse
         ] = Exchange(self._stub.Stream, "eviction service", address)
         self._sequence = 0
-        self.phases: list[session_pb2.Phase] = []
 
     def step(
         self, operations: Sequence[eviction_service_pb2.NodeOperation]
@@ -97,9 +96,7 @@ class EvictionService:
         self._sequence += 1
         request = eviction_service_pb2.StreamRequest(stamp=self._stamp, operations=operations)
         request.stamp.sequence = self._sequence
-        answer = self._exchange.exchange(request)
-        self.phases.extend(answer.phases)
-        return answer.answers
+        return self._exchange.exchange(request).answers
 
     def close(self) -> None:
         """Forget the session; a service that has gone is no fault here."""

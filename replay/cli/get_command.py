@@ -29,10 +29,10 @@ from replay.results.run_directory import RunDirectory
 @click.option("-n", "--namespace", default="", help="One namespace only.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show the namespace in a column.")
 @click.option(
-    "--rules",
-    type=click.Choice(["v1.34", "v1.16"]),
-    default=None,
-    help="Whose kubectl prints STATUS. Default: the run's rules.",
+    "--kubernetes-version",
+    default="",
+    metavar="vX.Y",
+    help="Whose kubectl prints STATUS. Default: the recorded cluster's, or the newest.",
 )
 def command(
     *,
@@ -43,7 +43,7 @@ def command(
     output: str,
     namespace: str,
     all_namespaces: bool,
-    rules: str | None,
+    kubernetes_version: str,
 ) -> None:
     """Show the pods or nodes of a run at a moment, as kubectl would have shown them.
 
@@ -60,7 +60,7 @@ def command(
         show_namespace=all_namespaces,
         offset_ns=offset_ns,
         watch=watch,
-        rules=rules or "",
+        kubernetes_version=kubernetes_version,
     )
     try:
         shown = get(RunDirectory.open(run), query, lambda text: click.echo(text, nl=False))

@@ -32,7 +32,7 @@ class Query:
         the run's pods are of several namespaces and all are asked for.
     offset_ns: the moment, from the run's first round on; None: the end, or the beginning where
         `watch` is set, which goes on with a row for each change.
-    rules: whose kubectl prints STATUS, "v1.34" or "v1.16"; "" follows the run's rules.
+    kubernetes_version: whose kubectl prints STATUS; "" follows the recorded cluster's.
     """
 
     resource: str
@@ -41,7 +41,7 @@ class Query:
     show_namespace: bool = False
     offset_ns: int | None = None
     watch: bool = False
-    rules: str = ""
+    kubernetes_version: str = ""
 
 
 def get(run: RunDirectory, query: Query, write: Write) -> int:
@@ -106,8 +106,8 @@ class _Printer(Protocol):
 def _printer(run: RunDirectory, query: Query, write: Write) -> _Printer:
     match query.output:
         case "table" | "wide":
-            rules = query.rules or run.manifest().rules
-            return _Table(query, rules, write, show_namespace=_shows_namespace(run, query))
+            version = query.kubernetes_version or run.manifest().kubernetes_version
+            return _Table(query, version, write, show_namespace=_shows_namespace(run, query))
         case "json" | "yaml" if query.watch:
             return _Stream(query.output, write)
         case "json" | "yaml":
@@ -130,7 +130,9 @@ def _has_several_namespaces(run: RunDirectory) -> bool:
 
 
 class _Table:
-    def __init__(self, query: Query, rules: str, write: Write, *, show_namespace: bool) -> None:
+    def __init__(
+        self, query: Query, kubernetes_version: str, write: Write, *, show_namespace: bool
+    ) -> None:
         wide = query.output == "wide"
         columns: tuple[str, ...]
         if query.resource == "nodes":
@@ -138,7 +140,7 @@ class _Table:
         else:
             columns = kubectl.POD_COLUMNS_WIDE if wide else kubectl.POD_COLUMNS
         self._width = len(columns)
-        self._rules = rules
+        self._shows_phase = kubectl.shows_phase_of_ended(kubernetes_version)
         self._show_namespace = show_namespace
         shown = ("NAMESPACE", *columns) if show_namespace else columns
         self._table = TableWriter(shown, write)
@@ -153,7 +155,7 @@ class _Table:
         if isinstance(message, node_pb2.Node):
             return kubectl.node_row(message, now_ns)[: self._width]
         assert isinstance(message, pod_pb2.Pod)  # noqa: S101 - KINDS has pods and nodes only
-        row = kubectl.pod_row(message, now_ns, rules=self._rules)[: self._width]
+        row = kubectl.pod_row(message, now_ns, shows_phase=self._shows_phase)[: self._width]
         return (message.metadata.namespace, *row) if self._show_namespace else row
 
 

@@ -7,6 +7,7 @@ as Terminating by v1.16's; readiness gates are not carried.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -34,14 +35,14 @@ _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE_LABEL = "kubernetes.io/role"
 
 
-def pod_row(pod: pod_pb2.Pod, now_ns: int, *, rules: str = "v1.34") -> tuple[str, ...]:
-    """Return a pod's cells for POD_COLUMNS_WIDE at `now_ns`; `rules` is "v1.34" or "v1.16"."""
+def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple[str, ...]:
+    """Return a pod's cells for POD_COLUMNS_WIDE at `now_ns`; `shows_phase` as in pod_status."""
     ready, restarts = _ready_and_restarts(pod)
     status = pod.status
     return (
         pod.metadata.name,
         ready,
-        pod_status(pod, rules=rules),
+        pod_status(pod, shows_phase=shows_phase),
         str(restarts),
         _age(pod.metadata.creation_timestamp, now_ns),
         next((each.ip for each in status.pod_ips if each.ip), status.pod_ip) or NONE,
@@ -51,8 +52,18 @@ def pod_row(pod: pod_pb2.Pod, now_ns: int, *, rules: str = "v1.34") -> tuple[str
     )
 
 
-def pod_status(pod: pod_pb2.Pod, *, rules: str = "v1.34") -> str:
-    """Return what kubectl shows as STATUS."""
+def shows_phase_of_ended(kubernetes_version: str) -> bool:
+    """Tell whether that version's kubectl shows how a pod ended although it is being deleted.
+
+    Older ones show Terminating to the last. "" stands for the newest.
+    Source: kubernetes pull request 122038, in v1.31.
+    """
+    numbers = re.match(r"v?(\d+)\.(\d+)", kubernetes_version)
+    return numbers is None or (int(numbers[1]), int(numbers[2])) >= (1, 31)
+
+
+def pod_status(pod: pod_pb2.Pod, *, shows_phase: bool = True) -> str:
+    """Return what kubectl shows as STATUS; `shows_phase` as `shows_phase_of_ended` tells it."""
     status = pod.status
     text = status.reason or status.phase or "Pending"
     scheduled = _condition(status, "PodScheduled")
@@ -64,16 +75,16 @@ def pod_status(pod: pod_pb2.Pod, *, rules: str = "v1.34") -> str:
     initialized = _condition(status, "Initialized")
     if not initializing or (initialized is not None and initialized.status == "True"):
         text = _containers_status(status, text)
-    return _deletion_status(pod, rules) or text
+    return _deletion_status(pod, shows_phase=shows_phase) or text
 
 
-def _deletion_status(pod: pod_pb2.Pod, rules: str) -> str:
+def _deletion_status(pod: pod_pb2.Pod, *, shows_phase: bool) -> str:
     if not pod.metadata.HasField("deletion_timestamp"):
         return ""
     if pod.status.reason == "NodeLost":
         return "Unknown"
     ended = pod.status.phase in _TERMINAL
-    return "" if ended and rules != "v1.16" else "Terminating"
+    return "" if ended and shows_phase else "Terminating"
 
 
 def _initializing(pod: pod_pb2.Pod) -> str:

@@ -35,6 +35,7 @@ class Manifest:
     services: service name to address, or to "embedded".
     batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
     spans: the choice as given: "off", "all" or a share such as "1%".
+    kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace does not say.
     end: why the run ended; "" while it has not.
     """
 
@@ -48,13 +49,14 @@ class Manifest:
     batch_size: int = 0
     spans: str = "all"
     argv: tuple[str, ...] = ()
+    kubernetes_version: str = ""
     finished: bool = False
     end: str = ""
     format_version: int = FORMAT_VERSION
 
-    def ended(self, end: str) -> Self:
+    def ended(self, end: str, kubernetes_version: str = "") -> Self:
         """Return the manifest of a run that has come to its end."""
-        return replace(self, finished=True, end=end)
+        return replace(self, finished=True, end=end, kubernetes_version=kubernetes_version)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -142,13 +140,3 @@ def test_the_chosen_row_is_that_of_the_twin(
         first, NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
     )
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
-
-
-@settings(deadline=None)
-@given(rows=st.lists(st.integers(0, NODES - 1)))
-def test_rows_named_twice_are_merged_once(rows: list[int]) -> None:
-    """Each row stays once, at its first place, and the scratch is clean again."""
-    seen = np.zeros(NODES, dtype=np.int8)
-    found: Any = kernels.distinct(np.array(rows, dtype=np.int64), seen)
-    assert found.tolist() == list(dict.fromkeys(rows))
-    assert not seen.any()

@@ -147,14 +147,17 @@ def balanced_allocation(
 
 
 @compiled
-def refuse(rows: Int64s, codes: Int64s, number: int, refuser: Int8s) -> None:
-    """Put plugin `number` down as a row's refuser where its code is not 0 and none is before it.
+def refuse(rows: Int64s, codes: Int64s, number: int, before: Int8s, refuser: Int8s) -> None:
+    """Write each row's refuser: the one `before`, or plugin `number` where its code is not 0.
 
-    refuser: int8[nodes], 0 where nobody refuses, negative where the filters are not asked.
+    The least number stands. before, refuser: int8[nodes], 0 where nobody refuses, negative where
+    the filters are not asked. A row may be named twice.
     """
     for row in rows:
-        if codes[row] != 0 and (refuser[row] == 0 or refuser[row] > number):
-            refuser[row] = number
+        found = before[row]
+        if codes[row] != 0 and (found == 0 or found > number):
+            found = number
+        refuser[row] = found
 
 
 @compiled
@@ -195,35 +198,18 @@ def tally(codes: Int64s, counted: Int64s) -> int:
 
 
 @compiled
-def weigh(rows: Int64s, scores: Int64s, weight: int, totals: Int64s) -> None:
-    """Add a plugin's weighted scores to the totals of the rows, each named once."""
-    for row in rows:
-        totals[row] += scores[row] * weight
-
-
-@compiled
-def restore(
-    rows: Int64s, node_totals: Int64s, totals: Int64s, node_refuser: Int8s, refuser: Int8s
+def weigh(
+    rows: Int64s, scores: tuple[Int64s, ...], weights: Int64s, before: Int64s, totals: Int64s
 ) -> None:
-    """Set the rows back to what the nodes alone say, before the pods on them count."""
-    for row in rows:
-        totals[row] = node_totals[row]
-        refuser[row] = node_refuser[row]
+    """Write each row's total: the one `before` and the weighted scores.
 
-
-@compiled
-def distinct(rows: Int64s, seen: Int8s) -> Int64s:
-    """Return the rows without repetition; `seen` is int8[nodes], zeros before and after."""
-    found = np.empty_like(rows)
-    count = 0
+    A row may be named twice. Each number of scores is compiled anew; warming up calls 1 and 2.
+    """
     for row in rows:
-        if seen[row] == 0:
-            seen[row] = 1
-            found[count] = row
-            count += 1
-    for row in rows:
-        seen[row] = 0
-    return found[:count]
+        total = before[row]
+        for i in range(len(scores)):
+            total += scores[i][row] * weights[i]
+        totals[row] = total
 
 
 @compiled

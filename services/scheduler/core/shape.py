@@ -34,6 +34,44 @@ class WeightedScore:
     weight: int
 
 
+class _Refusers:
+    """Filters that follow from the same scope, merged into a column of refusers."""
+
+    __slots__ = ("_filters",)
+
+    def __init__(self, filters: Sequence[tuple[int, FilterColumn]]) -> None:
+        self._filters = filters
+
+    def merge(self, rows: Int64s, before: Int8s, refuser: Int8s) -> None:
+        """Write the refusers of `rows`, where nobody refused them `before`."""
+        if not self._filters:
+            refuser[rows] = before[rows]
+        for number, column in self._filters:
+            column.sync()
+            kernels.refuse(rows, column.codes, number, before, refuser)
+            before = refuser
+
+
+class _Scores:
+    """Scores that follow from the same scope, added up in a column of totals."""
+
+    __slots__ = ("_columns", "_weights")
+
+    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]]) -> None:
+        self._columns = [column for _, column in scores]
+        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
+
+    def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
+        """Write the totals of `rows`: what they were `before`, and the weighted scores."""
+        if not self._columns:
+            totals[rows] = before[rows]
+            return
+        for column in self._columns:
+            column.sync()
+        scores = tuple(column.scores for column in self._columns)
+        kernels.weigh(rows, scores, self._weights, before, totals)
+
+
 class Shape:
     """Verdicts about one shape; right after `sync`.
 
@@ -74,10 +112,14 @@ class Shape:
     def _split(self) -> None:
         plain = [each for each in self.scores if _is_plain(each[1])]
         scaled = [each for each in self.scores if not _is_plain(each[1])]
-        self._node_filters = [e for e in self.filters if e[1].plugin.scope is Scope.NODE]
         self._pod_filters = [e for e in self.filters if e[1].plugin.scope is Scope.PODS]
-        self._node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
-        self._pod_scores = [e for e in plain if e[1].plugin.scope is Scope.PODS]
+        node_filters = [e for e in self.filters if e[1].plugin.scope is Scope.NODE]
+        self._refused_by_node = _Refusers(node_filters)
+        self._refused_by_pods = _Refusers(self._pod_filters)
+        node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
+        pod_scores = [e for e in plain if e[1].plugin.scope is Scope.PODS]
+        self._scored_by_node = _Scores(node_scores)
+        self._scored_by_pods = _Scores(pod_scores)
         self._scaled = [column for _, column in scaled]
         self._scaled_by_pods = any(e[1].plugin.scope is Scope.PODS for e in scaled)
         self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
@@ -127,7 +169,7 @@ class Shape:
             return
         else:
             changed = snapshot.pod_log.since(self._pods_seen)
-            self._merge_pods(snapshot.columns.rows if changed is None else self._distinct(changed))
+            self._merge_pods(snapshot.columns.rows if changed is None else changed)
             if self._scaled_by_pods:
                 self._merge_scaled()
         self._nodes_seen = snapshot.node_log.end
@@ -138,21 +180,13 @@ class Shape:
         self._allocate(columns.capacity)
         self._node_refuser[~columns.alive] = NO_NODE
         self._exclude()
-        for number, filtered in self._node_filters:
-            filtered.sync()
-            kernels.refuse(columns.rows, filtered.codes, number, self._node_refuser)
-        for weight, scored in self._node_scores:
-            scored.sync()
-            kernels.weigh(columns.rows, scored.scores, weight, self._node_totals)
+        refuser, totals = self._node_refuser, self._node_totals
+        self._refused_by_node.merge(columns.rows, refuser, refuser)
+        self._scored_by_node.merge(columns.rows, totals, totals)
 
     def _merge_pods(self, rows: Int64s) -> None:
-        kernels.restore(rows, self._node_totals, self._totals, self._node_refuser, self.refuser)
-        for number, filtered in self._pod_filters:
-            filtered.sync()
-            kernels.refuse(rows, filtered.codes, number, self.refuser)
-        for weight, scored in self._pod_scores:
-            scored.sync()
-            kernels.weigh(rows, scored.scores, weight, self._totals)
+        self._refused_by_pods.merge(rows, self._node_refuser, self.refuser)
+        self._scored_by_pods.merge(rows, self._node_totals, self._totals)
 
     def _merge_scaled(self) -> None:
         for index, scaled in enumerate(self._scaled):
@@ -169,14 +203,10 @@ class Shape:
         left_out[rows] = False
         self._node_refuser[left_out] = EXCLUDED
 
-    def _distinct(self, rows: Int64s) -> Int64s:
-        return rows if len(rows) < 2 else kernels.distinct(rows, self._scratch)
-
     def _allocate(self, capacity: int) -> None:
         self._varies = False
         self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
         self._node_refuser: Int8s = np.zeros(capacity, dtype=np.int8)
-        self._scratch: Int8s = np.zeros(capacity, dtype=np.int8)
         self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
         self._node_totals: Int64s = np.full(capacity, self._full_marks, dtype=np.int64)
         self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)

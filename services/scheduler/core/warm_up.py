@@ -27,6 +27,8 @@ def warm_up() -> None:
         snapshot.set_node(Node(name=name, allocatable=capacity, taints=taints))
     cycle = Cycle(Framework(snapshot), KeyedChoice(0))
     spec = PodSpec(containers=(Container(name="c", requests={"cpu": 100, "memory": 1 << 20}),))
+    best_effort = PodSpec(containers=(Container(name="c"),))
+    cycle.schedule_pod(Pod(uid="b", namespace="", name="", spec=best_effort), 1)
     for number in range(3):
         pod = Pod(uid=str(number), namespace="", name="", spec=spec)
         cycle.schedule_pod(pod, 1)

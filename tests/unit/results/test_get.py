@@ -23,7 +23,9 @@ _NODE = "test-worker"
 def run(tmp_path: Path) -> RunDirectory:
     """Return a run in which high preempts low on the only node, as the seed documents tell it."""
     directory = RunDirectory.create(tmp_path / "run")
-    directory.write_manifest(Manifest(version="0", seed=0, rules="v1.16", traces=()))
+    directory.write_manifest(
+        Manifest(version="0", seed=0, rules="v1.34", traces=(), kubernetes_version="v1.16.2")
+    )
     log = directory.round_log()
     for round_ in _rounds():
         log.write(round_)
