@@ -110,6 +110,7 @@ stop_engine() {
     [ -d "/proc/$pid" ] || break
     sleep 0.25
   done
+  awk -v at="$STATE/" 'index($2, at) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount
   restore_network
   ip link delete "$BRIDGE" 2>/dev/null || true
   say "stopped dockerd"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 
 from reprieve.kube.v1alpha1 import pod_pb2, scheduling_pb2
-from services.kube.pod import PreemptionPolicy
 from services.kube.priority_class import (
     HIGHEST_USER_PRIORITY,
     SYSTEM_CLASSES,
@@ -22,7 +21,8 @@ from services.rpc.errors import FieldError
 from services.rpc.kube_codec import priority_class_from_message
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_INT32_MIN = -(2**31)
+_NO_CLASS = PriorityClass(name="", value=0)
+"""What a pod without a class gets where no class is the default."""
 
 
 class AdmissionError(ValueError):
@@ -46,11 +46,8 @@ class PriorityAdmission:
             return
         _check_class(wanted)
         known = self._classes.get(wanted.name)
-        if known is not None and known.value != wanted.value:
-            raise AdmissionError(
-                f"PriorityClass {wanted.name!r}: value may not be changed in an update "
-                f"(it is {known.value}, not {wanted.value}): delete the class and create it anew"
-            )
+        if known is not None:
+            _check_update(known, wanted)
         default = self._default()
         if wanted.global_default and default is not None and default.name != wanted.name:
             raise AdmissionError(
@@ -72,7 +69,8 @@ class PriorityAdmission:
         """Fill in priority and preemptionPolicy; answer a note, "" for nothing to note.
 
         A priority that the pod has already is kept, since a recorded pod went through a real
-        admission. Raises AdmissionError for a pod without a priority whose class is unknown.
+        admission. Raises AdmissionError for a pod without a priority whose class is unknown, or
+        that asks for another preemptionPolicy than its class gives.
         """
         spec = pod.spec
         name = spec.priority_class_name
@@ -82,15 +80,18 @@ class PriorityAdmission:
             if name not in self._classes:
                 return f"no PriorityClass {name!r} is known; spec.priority is kept as recorded"
             return ""
-        chosen = self._classes.get(name) if name else self._default()
-        if name and chosen is None:
-            raise AdmissionError(f"no PriorityClass with name {name} was found")
-        spec.priority = chosen.value if chosen else 0
+        chosen = self._classes.get(name) if name else self._default() or _NO_CLASS
         if chosen is None:
-            return ""
+            raise AdmissionError(f"no PriorityClass with name {name} was found")
+        policy = chosen.preemption_policy.value
+        if spec.HasField("preemption_policy") and spec.preemption_policy != policy:
+            raise AdmissionError(
+                f"preemptionPolicy {spec.preemption_policy} must not be given: the priority "
+                f"class's is {policy}"
+            )
         spec.priority_class_name = chosen.name
-        if not spec.HasField("preemption_policy"):
-            spec.preemption_policy = chosen.preemption_policy.value
+        spec.priority = chosen.value
+        spec.preemption_policy = policy
         return ""
 
     def _default(self) -> PriorityClass | None:
@@ -118,9 +119,21 @@ def _check_class(wanted: PriorityClass) -> None:
             f"PriorityClass {wanted.name!r}: names that begin with {SYSTEM_PREFIX!r} are reserved "
             "for the system's own classes"
         )
-    if wanted.value > HIGHEST_USER_PRIORITY or wanted.value < _INT32_MIN:
+    if wanted.value > HIGHEST_USER_PRIORITY:
         raise AdmissionError(
             f"PriorityClass {wanted.name!r}: value {wanted.value} is above "
             f"{HIGHEST_USER_PRIORITY}, the highest that users may define"
         )
-    assert isinstance(wanted.preemption_policy, PreemptionPolicy)  # noqa: S101 - the codec's word
+
+
+def _check_update(known: PriorityClass, wanted: PriorityClass) -> None:
+    if known.value != wanted.value:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: value may not be changed in an update "
+            f"(it is {known.value}, not {wanted.value}): delete the class and create it anew"
+        )
+    if known.preemption_policy is not wanted.preemption_policy:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: preemptionPolicy may not be changed in an update "
+            f"(it is {known.preemption_policy.value}): delete the class and create it anew"
+        )

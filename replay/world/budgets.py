@@ -1,6 +1,8 @@
 """The disruption controller: each budget's status, from the pods as they stand.
 
-A budget's status is computed between rounds, for the budgets whose pods have changed.
+A budget's status is computed between rounds, for the budgets whose pods have changed. The pods of a
+budget are counted as they come, change and go, so that a change costs the same for ten pods and for
+ten thousand.
 
 Source: kubernetes v1.34 pkg/controller/disruption/disruption.go: trySync, getExpectedPodCount,
 getExpectedScale, countHealthyPods, buildDisruptedPodMap, updatePdbStatus, failSafe (DeletionTimeout
@@ -9,11 +11,13 @@ is 2 min).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from replay.world.cluster import Changed, Cluster, PodRecord
+from replay.world.cluster import Changed, Cluster
 from replay.world.conditions import nanoseconds
+from replay.world.pod_record import PodRecord
+from replay.world.timeline import Kind, Timeline
 from reprieve.kube.v1alpha1 import policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube_codec import budget_from_message
@@ -31,31 +35,81 @@ class Counts:
     allowed: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A pod that a budget covers; `healthy`: ready and not terminating."""
+
+    healthy: bool
+    owner_uid: str
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A budget and its pods; `owners` counts them by controller, "" for none."""
+
+    value: PodDisruptionBudget
+    members: dict[str, _Member] = field(default_factory=dict)
+    healthy: int = 0
+    owners: dict[str, int] = field(default_factory=dict)
+
+    def look(self, uid: str, pod: PodRecord | None) -> bool:
+        """Count a pod as it is now, None for one that has gone; tell whether it matters here."""
+        before = self.members.pop(uid, None)
+        if before is not None:
+            self.healthy -= before.healthy
+            self.owners[before.owner_uid] -= 1
+            if not self.owners[before.owner_uid]:
+                del self.owners[before.owner_uid]
+        if pod is None or not _covers(self.value, pod):
+            return before is not None
+        now = _Member(pod.is_ready and not pod.is_terminating, pod.owner_uid)
+        self.members[uid] = now
+        self.healthy += now.healthy
+        self.owners[now.owner_uid] = self.owners.get(now.owner_uid, 0) + 1
+        return True
+
+
 class DisruptionController:
     """Keeps the status of every budget of a cluster."""
 
-    def __init__(self, cluster: Cluster, *, recorded_status: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, timeline: Timeline, *, recorded_status: bool = False
+    ) -> None:
         self._cluster = cluster
+        self._timeline = timeline
         self._recorded_status = recorded_status
-        self._values: dict[str, PodDisruptionBudget] = {}
-        self._members: dict[str, dict[str, PodRecord]] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._by_namespace: dict[str, dict[str, _Watched]] = {}
 
     def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
-        """Add or replace a budget; raises FieldError for one that cannot be read."""
+        """Add or replace a budget; raises FieldError for one that cannot be read.
+
+        The status is the controller's: of one that is given, only the granted disruptions of a new
+        budget are read.
+        """
         value = budget_from_message(message)
         key = f"{value.namespace}/{value.name}"
-        self._values[key] = value
-        self._members[key] = {
-            pod.uid: pod for pod in self._cluster.pods.values() if _covers(value, pod)
-        }
+        if not self._recorded_status:
+            _keep_status(self._cluster.budgets.get(key), message)
+        watched = _Watched(value)
+        for pod in self._cluster.pods.values():
+            watched.look(pod.uid, pod)
+        self._watched[key] = watched
+        self._by_namespace.setdefault(value.namespace, {})[key] = watched
         self._cluster.put_budget(now_ns, message)
         self._cluster.changed.budgets[key] = None
 
     def remove(self, now_ns: int, key: str) -> None:
         """Forget a budget; an unknown one is accepted."""
-        self._values.pop(key, None)
-        self._members.pop(key, None)
-        self._cluster.remove_budget(now_ns, key)
+        watched = self._watched.pop(key, None)
+        if watched is not None:
+            del self._by_namespace[watched.value.namespace][key]
+            self._timeline.cancel(Kind.RECHECK, key)
+            self._cluster.remove_budget(now_ns, key)
+
+    def recheck(self, key: str) -> None:
+        """Look at a budget again, since a granted disruption may have waited for too long."""
+        self._cluster.changed.budgets[key] = None
 
     def observed(self, now_ns: int, key: str, status: policy_pb2.PodDisruptionBudgetStatus) -> None:
         """Take a recorded status, where recorded ones are asked for."""
@@ -68,83 +122,141 @@ class DisruptionController:
         """Compute the status of every budget whose pods, or which itself, has changed."""
         if self._recorded_status:
             return
-        stale = dict.fromkeys(key for key in changed.budgets if key in self._values)
-        for uid in changed.pods if self._values else ():
-            stale |= dict.fromkeys(self._membership(uid))
+        stale = dict.fromkeys(key for key in changed.budgets if key in self._watched)
+        for uid, message in changed.pods.items():
+            stale |= dict.fromkeys(self._concerned(uid, message.metadata.namespace))
         for key in stale:
             self._sync(now_ns, key)
 
-    def _membership(self, uid: str) -> Iterable[str]:
-        """Bring the members up to date for one pod and yield the budgets that it concerns."""
+    def _concerned(self, uid: str, namespace: str) -> Iterator[str]:
+        """Count one pod anew and yield the budgets that it concerns."""
         pod = self._cluster.pods.get(uid)
-        for key, value in self._values.items():
-            members = self._members[key]
-            covered = pod is not None and _covers(value, pod)
-            if covered and pod is not None:
-                members[uid] = pod
-                yield key
-            elif members.pop(uid, None) is not None:
+        for key, watched in self._by_namespace.get(namespace, {}).items():
+            if watched.look(uid, pod):
                 yield key
 
     def _sync(self, now_ns: int, key: str) -> None:
-        message = self._cluster.budgets[key]
-        pods = list(self._members[key].values())
+        message, watched = self._cluster.budgets[key], self._watched[key]
         status = policy_pb2.PodDisruptionBudgetStatus()
         status.CopyFrom(message.status)
-        disrupted = _still_disrupted(message, pods, now_ns)
-        counts = self._count(self._values[key], pods, disrupted)
-        if counts is None:
+        counts = None
+        granted = self._still_granted(now_ns, key, message, watched)
+        expected = self._expected(watched)
+        if expected is None:
             status.disruptions_allowed = 0
         else:
+            counts = _count(watched, expected, self._doomed(now_ns, key, watched, granted))
             status.current_healthy = counts.healthy
             status.desired_healthy = counts.desired
             status.expected_pods = counts.expected
             status.disruptions_allowed = counts.allowed
             status.observed_generation = message.metadata.generation
-            for name in [name for name in status.disrupted_pods if name not in disrupted]:
+            for name in [name for name in status.disrupted_pods if name not in granted]:
                 del status.disrupted_pods[name]
         if status != message.status:
             message.status.CopyFrom(status)
             self._cluster.put_budget(now_ns, message)
 
-    def _count(
-        self, value: PodDisruptionBudget, pods: list[PodRecord], disrupted: Mapping[str, int]
-    ) -> Counts | None:
-        """Return the counts; None where a pod's controller has no scale that is known here."""
-        healthy = sum(_is_healthy(pod, disrupted) for pod in pods)
+    def _expected(self, watched: _Watched) -> int | None:
+        """Return how many pods there should be; None where a pod's controller has no known scale.
+
+        A number in minAvailable is compared with the pods that there are, all else with the scale
+        of their controllers; pods without one do not count then.
+        """
+        value = watched.value
         amount = value.max_unavailable or value.min_available
         if amount is None:
-            return Counts(healthy=healthy, desired=0, expected=0, allowed=0)
+            return 0
         if value.max_unavailable is None and not amount.percent:
-            expected, desired = len(pods), amount.amount
-        else:
-            total = self._controllers_scale(pods)
-            if total is None:
-                return None
-            expected, desired = total, _resolve(amount, total)
-            if value.max_unavailable is not None:
-                desired = max(0, expected - desired)
-        allowed = max(0, healthy - desired) if expected > 0 else 0
-        return Counts(healthy=healthy, desired=desired, expected=expected, allowed=allowed)
+            return len(watched.members)
+        scales: dict[str, int] = {}
+        for owner_uid in watched.owners:
+            if owner_uid:
+                found = self._scale(owner_uid)
+                if found is None:
+                    return None
+                scales[found[0]] = found[1]
+        return sum(scales.values())
 
-    def _controllers_scale(self, pods: list[PodRecord]) -> int | None:
-        """Add up the scale of the pods' controllers; pods without one do not count."""
-        scales = [
-            self._scale(owner) for owner in dict.fromkeys(pod.owner_uid for pod in pods) if owner
-        ]
-        known = [scale for scale in scales if scale is not None]
-        return sum(known) if len(known) == len(scales) else None
+    def _scale(self, owner_uid: str) -> tuple[str, int] | None:
+        """Return who decides on a pod's controller's replicas, and how many; None: not known.
 
-    def _scale(self, owner_uid: str) -> int | None:
-        """Return the replicas that a pod's controller asks for; None where it has no scale."""
+        A ReplicaSet whose Deployment is not known speaks for itself: a trace may leave it out.
+        """
         replica_set = self._cluster.replica_sets.get(owner_uid)
         if replica_set is None:
-            return None
+            scale = self._cluster.scales.get(owner_uid)
+            return None if scale is None else (owner_uid, scale)
         for owner in replica_set.metadata.owner_references:
             deployment = self._cluster.deployments.get(owner.uid)
             if owner.controller and deployment is not None:
-                return deployment.spec.replicas if deployment.spec.HasField("replicas") else 1
-        return replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
+                spec = deployment.spec
+                return owner.uid, spec.replicas if spec.HasField("replicas") else 1
+        return owner_uid, (
+            replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
+        )
+
+    def _still_granted(
+        self,
+        now_ns: int,
+        key: str,
+        message: policy_pb2.PodDisruptionBudget,
+        watched: _Watched,
+    ) -> dict[str, int]:
+        """Return until when the granted disruptions that are not over are waited for, by pod name.
+
+        The budget is looked at again when the first of them is given up.
+        """
+        until_ns = {
+            name: nanoseconds(stamp) + DELETION_TIMEOUT_NS
+            for name, stamp in sorted(message.status.disrupted_pods.items())
+        }
+        granted = {
+            name: at_ns
+            for name, at_ns in until_ns.items()
+            if at_ns >= now_ns and self._awaits_deletion(watched, name)
+        }
+        if granted:
+            self._timeline.plan(min(granted.values()) + 1, Kind.RECHECK, key)
+        return granted
+
+    def _awaits_deletion(self, watched: _Watched, name: str) -> bool:
+        uid = self._cluster.pod_uids.get(f"{watched.value.namespace}/{name}", "")
+        return uid in watched.members and not self._cluster.pods[uid].is_terminating
+
+    def _doomed(
+        self, now_ns: int, key: str, watched: _Watched, granted: Mapping[str, int]
+    ) -> int:
+        """Count the healthy pods that are about to be deleted."""
+        namespace = watched.value.namespace
+        return sum(
+            watched.members[self._cluster.pod_uids[f"{namespace}/{name}"]].healthy
+            for name, until_ns in granted.items()
+            if until_ns > now_ns
+        )
+
+
+def _count(watched: _Watched, expected: int, doomed: int) -> Counts:
+    value, healthy = watched.value, watched.healthy - doomed
+    desired = 0
+    if value.max_unavailable is not None:
+        desired = max(0, expected - _resolve(value.max_unavailable, expected))
+    elif value.min_available is not None:
+        desired = _resolve(value.min_available, expected)
+    allowed = max(0, healthy - desired) if expected > 0 else 0
+    return Counts(healthy=healthy, desired=desired, expected=expected, allowed=allowed)
+
+
+def _keep_status(
+    known: policy_pb2.PodDisruptionBudget | None, message: policy_pb2.PodDisruptionBudget
+) -> None:
+    status = policy_pb2.PodDisruptionBudgetStatus()
+    if known is not None:
+        status.CopyFrom(known.status)
+    else:
+        for name, stamp in message.status.disrupted_pods.items():
+            status.disrupted_pods[name].CopyFrom(stamp)
+    message.status.CopyFrom(status)
 
 
 def _covers(value: PodDisruptionBudget, pod: PodRecord) -> bool:
@@ -156,29 +268,6 @@ def _covers(value: PodDisruptionBudget, pod: PodRecord) -> bool:
     )
 
 
-def _still_disrupted(
-    message: policy_pb2.PodDisruptionBudget, pods: Sequence[PodRecord], now_ns: int
-) -> Mapping[str, int]:
-    """Return the granted disruptions that are neither over nor given up, by pod name."""
-    granted = {
-        name: nanoseconds(stamp) for name, stamp in sorted(message.status.disrupted_pods.items())
-    }
-    waiting = {pod.message.metadata.name for pod in pods if not pod.is_terminating}
-    return {
-        name: at_ns
-        for name, at_ns in granted.items()
-        if name in waiting and at_ns + DELETION_TIMEOUT_NS >= now_ns
-    }
-
-
 def _resolve(amount: IntOrPercent, total: int) -> int:
     """Return a count; percentages round up (intstr.GetScaledValueFromIntOrPercent, roundUp)."""
     return -(-total * amount.amount // 100) if amount.percent else amount.amount
-
-
-def _is_healthy(pod: PodRecord, disrupted: Mapping[str, int]) -> bool:
-    if pod.is_terminating or pod.message.metadata.name in disrupted:
-        return False
-    return any(
-        each.type == "Ready" and each.status == "True" for each in pod.message.status.conditions
-    )

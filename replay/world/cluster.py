@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from replay.world.conditions import set_pod_condition, timestamp
-from replay.world.models import DEFAULT_GRACE_S
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from replay.world.pod_record import PodRecord, keep_own
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
     node_pb2,
@@ -22,73 +21,8 @@ from reprieve.kube.v1alpha1 import (
     workloads_pb2,
 )
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
-
-_TERMINAL = frozenset({"Succeeded", "Failed"})
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class PodRecord:
-    """A pod as the API server holds it, and what the world knows of its life.
-
-    `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
-    has decided to evict it. `killed` tells that its stop takes the whole grace period. `tried_at`
-    is the snapshot's version at its last scheduling attempt.
-    """
-
-    uid: str
-    key: str
-    message: pod_pb2.Pod
-    life: trace_pb2.PodLife
-    owner_uid: str = ""
-    queued: bool = False
-    running_ns: int | None = None
-    eviction: eviction_pb2.Eviction | None = None
-    killed: bool = False
-    removal: str = ""
-    tried_at: int = -1
-
-    @property
-    def node_name(self) -> str:
-        """Return the node that the pod is bound to, "" for none."""
-        return self.message.spec.node_name
-
-    @property
-    def is_terminal(self) -> bool:
-        """Tell whether the pod has ended."""
-        return self.message.status.phase in _TERMINAL
-
-    @property
-    def is_terminating(self) -> bool:
-        """Tell whether its deletion was asked for."""
-        return self.message.metadata.HasField("deletion_timestamp")
-
-    @property
-    def grace_s(self) -> int:
-        """Return how long it may take to stop, in seconds."""
-        spec = self.message.spec
-        if spec.HasField("termination_grace_period_seconds"):
-            return spec.termination_grace_period_seconds
-        return DEFAULT_GRACE_S
-
-    @property
-    def priority(self) -> int:
-        """Return spec.priority."""
-        return self.message.spec.priority
-
-    def session_ref(self) -> session_pb2.PodRef:
-        """Return its name for the services."""
-        meta = self.message.metadata
-        return session_pb2.PodRef(uid=self.uid, namespace=meta.namespace, name=meta.name)
-
-    def object_ref(self) -> object_ref_pb2.ObjectRef:
-        """Return its name for logs."""
-        meta = self.message.metadata
-        return object_ref_pb2.ObjectRef(
-            kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -99,11 +33,15 @@ class Changed:
     deployments: dict[str, None] = field(default_factory=dict)
     pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
-    nodes: dict[str, None] = field(default_factory=dict)
 
 
 class Cluster:
-    """All objects of the simulated cluster; `events` are those of the next round."""
+    """All objects of the simulated cluster; `events` are those of the next round.
+
+    `births` counts the pods that each owner has ever had, but for those that had ended when they
+    came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
+    `active_by_node` holds the pods of `pods_by_node` that have not ended.
+    """
 
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
         self._scheduler_names = scheduler_names
@@ -111,11 +49,14 @@ class Cluster:
         self.pods: dict[str, PodRecord] = {}
         self.nodes: dict[str, node_pb2.Node] = {}
         self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
+        self.active_by_node: dict[str, dict[str, PodRecord]] = {}
         self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
         self.pod_uids: dict[str, str] = {}
         self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
         self.replica_sets: dict[str, workloads_pb2.ReplicaSet] = {}
         self.deployments: dict[str, workloads_pb2.Deployment] = {}
+        self.scales: dict[str, int] = {}
+        self.births: dict[str, int] = {}
         self.pending: dict[str, PodRecord] = {}
         self.events: list[scheduler_pb2.Event] = []
         self.changed = Changed()
@@ -148,9 +89,9 @@ class Cluster:
         self.pod_uids[key] = pod.uid
         if pod.owner_uid:
             self.pods_by_owner.setdefault(pod.owner_uid, {})[pod.uid] = pod
+            self.births[pod.owner_uid] = self.births.get(pod.owner_uid, 0) + (not pod.is_terminal)
         if pod.node_name:
-            self.pods_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
-            self._snapshot_changed()
+            self._place(pod)
         else:
             self._enlist(pod)
         self._event(now_ns).add.pod.CopyFrom(message)
@@ -161,9 +102,8 @@ class Cluster:
         """Apply the Binding subresource."""
         pod.message.spec.node_name = node_name
         set_pod_condition(pod.message.status, "PodScheduled", "True", now_ns)
-        self.pods_by_node.setdefault(node_name, {})[pod.uid] = pod
         self._delist(pod)
-        self._snapshot_changed()
+        self._place(pod)
         patch = self._patch(now_ns, pod)
         patch.node_name = node_name
         patch.status.CopyFrom(pod.message.status)
@@ -173,14 +113,14 @@ class Cluster:
         """Tell that `pod.message.status` was changed."""
         if pod.is_terminal:
             self._delist(pod)
-            if pod.node_name:
-                self._snapshot_changed()
+            self._leave(pod)
         self._patch(now_ns, pod).status.CopyFrom(pod.message.status)
         self._pod_changed(pod)
 
-    def deletion_asked(self, now_ns: int, pod: PodRecord, grace_s: int) -> None:
-        """Set deletionTimestamp to the request plus the grace period, and tell the status too."""
-        deletion_ns = now_ns + grace_s * 1_000_000_000
+    def deletion_asked(
+        self, now_ns: int, pod: PodRecord, *, deletion_ns: int, grace_s: int
+    ) -> None:
+        """Set deletionTimestamp and the grace period that it stands for; tell the status too."""
         meta = pod.message.metadata
         meta.deletion_timestamp.CopyFrom(timestamp(deletion_ns))
         meta.deletion_grace_period_seconds = grace_s
@@ -191,20 +131,17 @@ class Cluster:
 
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
         """Take a user's new version of a pod; what the system owns stays as it is."""
-        old = pod.message
-        message.metadata.uid = pod.uid
-        message.metadata.creation_timestamp.CopyFrom(old.metadata.creation_timestamp)
-        if old.metadata.HasField("deletion_timestamp"):
-            message.metadata.deletion_timestamp.CopyFrom(old.metadata.deletion_timestamp)
-        message.spec.node_name = old.spec.node_name
-        message.status.CopyFrom(old.status)
+        keep_own(pod.message, message)
         pod.message = message
         self._stamp(message.metadata)
+        self._own(pod)
         if pod.queued:
             self.tried -= pod.tried_at == self.snapshot_version
             pod.tried_at = -1
         elif not pod.node_name:
             self._enlist(pod)
+        elif not pod.is_terminal:
+            self._snapshot_changed()
         self._event(now_ns).update.pod.CopyFrom(message)
         self._pod_changed(pod)
 
@@ -214,12 +151,11 @@ class Cluster:
         if self.pod_uids.get(pod.key) == pod.uid:
             del self.pod_uids[pod.key]
         if pod.owner_uid:
-            self.pods_by_owner[pod.owner_uid].pop(pod.uid, None)
+            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
         self._delist(pod)
+        self._leave(pod)
         if pod.node_name:
-            self.pods_by_node[pod.node_name].pop(pod.uid, None)
-            if not pod.is_terminal:
-                self._snapshot_changed()
+            _drop(self.pods_by_node, pod.node_name, pod.uid)
         self._event(now_ns).delete.CopyFrom(pod.object_ref())
         self._pod_changed(pod)
 
@@ -243,7 +179,6 @@ class Cluster:
         self._stamp(node.metadata)
         event = self._event(now_ns)
         (event.add if is_new else event.update).node.CopyFrom(node)
-        self.changed.nodes[name] = None
         self._snapshot_changed()
 
     def remove_node(self, now_ns: int, name: str) -> list[PodRecord]:
@@ -252,7 +187,6 @@ class Cluster:
         self._event(now_ns).delete.CopyFrom(
             object_ref_pb2.ObjectRef(kind="Node", name=name, uid=node.metadata.uid)
         )
-        self.changed.nodes[name] = None
         self._snapshot_changed()
         return list(self.pods_by_node.get(name, {}).values())
 
@@ -302,10 +236,36 @@ class Cluster:
     # How
 
     def _enlist(self, pod: PodRecord) -> None:
-        name = pod.message.spec.scheduler_name or DEFAULT_SCHEDULER
-        if name in self._scheduler_names and not pod.message.spec.scheduling_gates:
+        """Count a pod as pending, unless no scheduler that is served here will ever take it."""
+        if pod.is_terminal or pod.is_terminating or pod.message.spec.scheduling_gates:
+            return
+        if (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names:
             pod.queued = True
             self.pending[pod.uid] = pod
+
+    def _place(self, pod: PodRecord) -> None:
+        self.pods_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+        if not pod.is_terminal:
+            self.active_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+            self._snapshot_changed()
+
+    def _leave(self, pod: PodRecord) -> None:
+        """Take a pod from what is active on its node, if it is."""
+        if pod.uid in self.active_by_node.get(pod.node_name, ()):
+            _drop(self.active_by_node, pod.node_name, pod.uid)
+            self._snapshot_changed()
+
+    def _own(self, pod: PodRecord) -> None:
+        """Follow a change of a pod's controller: both of them must look again."""
+        owner_uid = controller_uid(pod.message)
+        if owner_uid == pod.owner_uid:
+            return
+        if pod.owner_uid:
+            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            self.changed.owners[pod.owner_uid] = None
+        pod.owner_uid = owner_uid
+        if owner_uid:
+            self.pods_by_owner.setdefault(owner_uid, {})[pod.uid] = pod
 
     def _delist(self, pod: PodRecord) -> None:
         if pod.queued:
@@ -340,6 +300,14 @@ class Cluster:
         event.patch.pod.namespace = meta.namespace
         event.patch.pod.name = meta.name
         return event.patch
+
+
+def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
+    """Take a pod out of an index, which keeps no empty entries."""
+    pods = index[key]
+    pods.pop(uid, None)
+    if not pods:
+        del index[key]
 
 
 def controller_uid(message: pod_pb2.Pod) -> str:

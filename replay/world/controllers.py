@@ -14,7 +14,8 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from replay.identity import name_suffix, object_uid
-from replay.world.cluster import Changed, Cluster, PodRecord
+from replay.world.cluster import Changed, Cluster
+from replay.world.pod_record import PodRecord
 from replay.world.conditions import timestamp
 from replay.world.lives import Lives
 from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2

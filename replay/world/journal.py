@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from replay.world.cluster import PodRecord
+from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import object_ref_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2

@@ -3,7 +3,8 @@
 Every step that takes time is planned on the timeline and comes back as an action; every step that
 changes the pod goes through the cluster, so that a watch would see it.
 
-Source: kubernetes v1.34 pkg/kubelet (generateAPIPodStatus, killPod), pkg/registry/core/pod
+Source: kubernetes v1.34 pkg/kubelet (generateAPIPodStatus, getPhase, killPod),
+pkg/registry/core/pod/strategy.go (CheckGracefulDelete), apiserver pkg/registry/rest/delete.go
 (BeforeDelete); recordings of a real control plane for the order of events.
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.world.admission import AdmissionError, PriorityAdmission
-from replay.world.cluster import Cluster, PodRecord
+from replay.world.cluster import Cluster
+from replay.world.pod_record import PodRecord
 from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
@@ -22,6 +24,7 @@ from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 _KILLED_EXIT_CODE = 137
+_OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH})
 
 
 class Lives:
@@ -40,7 +43,7 @@ class Lives:
         self._admission = admission
         self._models = models
         self._journal = journal
-        self.usage_changed: Callable[[int, str], None] = lambda _now_ns, _node_name: None
+        self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
 
     def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
         """Admit and store a pod; answer why it is refused, "" where it is not."""
@@ -66,18 +69,23 @@ class Lives:
             started = status.start_time if status.HasField("start_time") else None
             pod.running_ns = nanoseconds(started) if started else now_ns
             self._plan_finish(now_ns, pod)
-            self.usage_changed(now_ns, pod.node_name)
+            self.usage_changed(now_ns, pod)
         elif not pod.is_terminal:
             self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
         if pod.is_terminating:
-            self._plan_stop(now_ns, pod, pod.message.metadata.deletion_grace_period_seconds)
+            meta = pod.message.metadata
+            grace_ns = meta.deletion_grace_period_seconds * SECOND_NS
+            pod.stopping_ns = nanoseconds(meta.deletion_timestamp) - grace_ns
+            self._plan_stop(now_ns, pod, nanoseconds(meta.deletion_timestamp))
 
     def bound(self, now_ns: int, pod: PodRecord) -> None:
         """Let the kubelet of the pod's node see it."""
         self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
 
     def act(self, now_ns: int, kind: Kind, pod: PodRecord) -> None:
-        """Carry out a planned action of a pod."""
+        """Carry out a planned action of a pod; one that ended in the same moment stays as it is."""
+        if pod.is_terminal and kind in _OF_THE_LIVING:
+            return
         match kind:
             case Kind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
@@ -90,23 +98,48 @@ class Lives:
             case Kind.REMOVE:
                 self._remove(now_ns, pod)
             case Kind.USAGE:
-                self.usage_changed(now_ns, pod.node_name)
+                self.usage_changed(now_ns, pod)
+            case _:
+                raise AssertionError(f"{kind} is no action of a pod")
 
     def delete(self, now_ns: int, pod: PodRecord, grace_s: int | None, cause: str) -> None:
-        """Ask for a pod's deletion; one that has no node goes at once.
+        """Ask for a pod's deletion; one without a node, or that has ended, goes at once.
 
-        `grace_s` None is the pod's own. A shorter grace period replaces a longer one.
+        `grace_s` None is the pod's own, 0 takes the pod from the API server at once. Asked again,
+        only a shorter grace period counts: from the first request on, and never into the past.
         """
         pod.removal = pod.removal or cause
-        if not pod.node_name:
-            self._remove(now_ns, pod)
+        if pod.is_terminating:
+            self._shorten(now_ns, pod, grace_s)
             return
         grace_s = pod.grace_s if grace_s is None else grace_s
-        asked_s = pod.message.metadata.deletion_grace_period_seconds
-        if pod.is_terminating and grace_s >= asked_s:
+        if not pod.node_name or pod.is_terminal or grace_s == 0:
+            self._remove(now_ns, pod)
             return
-        self._cluster.deletion_asked(now_ns, pod, grace_s)
-        self._plan_stop(now_ns, pod, grace_s)
+        grace_s = max(1, grace_s)
+        deletion_ns = now_ns + grace_s * SECOND_NS
+        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._plan_stop(now_ns, pod, deletion_ns)
+
+    def _shorten(self, now_ns: int, pod: PodRecord, grace_s: int | None) -> None:
+        """Shorten the grace period of a pod that is terminating.
+
+        The kubelet gives the containers the new period from when it hears of it.
+        """
+        meta = pod.message.metadata
+        if grace_s == 0:
+            self._remove(now_ns, pod)
+            return
+        if grace_s is None or grace_s >= meta.deletion_grace_period_seconds:
+            return
+        grace_s = max(1, grace_s)
+        asked_ns = nanoseconds(meta.deletion_timestamp)
+        asked_ns -= meta.deletion_grace_period_seconds * SECOND_NS
+        deletion_ns = asked_ns + grace_s * SECOND_NS
+        if deletion_ns < now_ns:
+            deletion_ns, grace_s = now_ns, 1
+        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
 
     def evict(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> int:
         """Let the kubelet kill a pod, and answer when it will have stopped (ns).
@@ -117,7 +150,7 @@ class Lives:
         grace_s = pod.grace_s
         if eviction.HasField("grace_period_override_s"):
             grace_s = eviction.grace_period_override_s
-        return self._plan_stop(now_ns, pod, grace_s)
+        return self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
 
     def lose(self, now_ns: int, pod: PodRecord) -> None:
         """Remove a pod whose node has gone (pod garbage collection)."""
@@ -128,7 +161,7 @@ class Lives:
 
     def _kubelet_sees(self, now_ns: int, pod: PodRecord) -> None:
         """Write the kubelet's first status; containers that start at once run in it already."""
-        if pod.is_terminal or pod.is_terminating:
+        if pod.is_terminating:
             return
         delay_ns = self._models.start_delay_ns
         if pod.life.HasField("start_delay_ns"):
@@ -143,7 +176,7 @@ class Lives:
             self._start(now_ns, pod)
 
     def _start(self, now_ns: int, pod: PodRecord) -> None:
-        if pod.is_terminal or pod.is_terminating or pod.eviction is not None:
+        if pod.is_terminating or pod.eviction is not None:
             return
         status = pod.message.status
         status.phase = "Running"
@@ -156,7 +189,7 @@ class Lives:
         self._cluster.status_changed(now_ns, pod)
         self._journal.started(now_ns, pod)
         self._plan_finish(now_ns, pod)
-        self.usage_changed(now_ns, pod.node_name)
+        self.usage_changed(now_ns, pod)
 
     def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
         """Plan the end of a running pod; one whose recorded run was cut short has none."""
@@ -165,23 +198,35 @@ class Lives:
             self._timeline.plan(max(now_ns, end_ns), Kind.FINISH, pod.uid)
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
-        if pod.is_terminal:
-            return
-        exit_code = 1 if pod.life.fails else 0
-        self._end(now_ns, pod, "Failed" if pod.life.fails else "Succeeded", exit_code)
+        """End a pod whose work is done; one that a kubelet is evicting counts as evicted."""
+        if pod.eviction is not None:
+            self._fail_evicted(now_ns, pod, pod.eviction)
+        else:
+            failed = pod.life.fails
+            self._end(now_ns, pod, "Failed" if failed else "Succeeded", exit_code=int(failed))
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
-    def _plan_stop(self, now_ns: int, pod: PodRecord, grace_s: int) -> int:
-        """Plan the end of a pod's containers, at the latest when they are killed; answer when."""
-        grace_ns = grace_s * SECOND_NS
+    def _plan_stop(self, now_ns: int, pod: PodRecord, kill_ns: int) -> int:
+        """Plan the end of a pod's containers, killed at `kill_ns` at the latest; answer when.
+
+        A pod whose containers do not run yet has nothing to wait for. An end that comes earlier
+        already stays.
+        """
+        if pod.stopping_ns is None:
+            pod.stopping_ns = now_ns
         wanted_ns: int | None = self._models.shutdown_ns
         if pod.life.HasField("shutdown_ns"):
             wanted_ns = pod.life.shutdown_ns
-        pod.killed = wanted_ns is None or wanted_ns >= grace_ns
-        stop_ns = grace_ns if wanted_ns is None else min(wanted_ns, grace_ns)
-        self._timeline.plan(now_ns + stop_ns, Kind.STOPPED, pod.uid)
-        return now_ns + stop_ns
+        if pod.running_ns is None:
+            kill_ns = now_ns
+        exit_ns = kill_ns if wanted_ns is None else pod.stopping_ns + wanted_ns
+        stop_ns = max(now_ns, min(exit_ns, kill_ns))
+        if pod.stop_ns is None or stop_ns < pod.stop_ns:
+            pod.stop_ns = stop_ns
+            pod.killed = exit_ns >= kill_ns
+            self._timeline.plan(stop_ns, Kind.STOPPED, pod.uid)
+        return pod.stop_ns
 
     def _stopped(self, now_ns: int, pod: PodRecord) -> None:
         if not pod.is_terminal:
@@ -189,7 +234,8 @@ class Lives:
                 self._fail_evicted(now_ns, pod, pod.eviction)
             else:
                 phase = "Failed" if pod.killed else "Succeeded"
-                self._end(now_ns, pod, phase, _KILLED_EXIT_CODE if pod.killed else 0)
+                exit_code = _KILLED_EXIT_CODE if pod.killed else 0
+                self._end(now_ns, pod, phase, exit_code=exit_code)
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
@@ -206,12 +252,14 @@ class Lives:
                 condition.reason,
                 condition.message,
             )
-        self._end(now_ns, pod, eviction.phase, _KILLED_EXIT_CODE)
+        self._end(now_ns, pod, eviction.phase, exit_code=_KILLED_EXIT_CODE)
 
-    def _end(self, now_ns: int, pod: PodRecord, phase: str, exit_code: int) -> None:
+    def _end(self, now_ns: int, pod: PodRecord, phase: str, *, exit_code: int) -> None:
+        self._timeline.cancel_pod(pod.uid)
         status = pod.message.status
         status.phase = phase
-        set_pod_condition(status, "Ready", "False", now_ns, "PodCompleted")
+        reason = "PodFailed" if phase == "Failed" else "PodCompleted"
+        set_pod_condition(status, "Ready", "False", now_ns, reason)
         for container in status.container_statuses:
             container.ready = False
             container.state.Clear()
@@ -220,13 +268,14 @@ class Lives:
             container.state.terminated.finished_at.CopyFrom(timestamp(now_ns))
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
-        self.usage_changed(now_ns, pod.node_name)
+        self.usage_changed(now_ns, pod)
 
     def _remove(self, now_ns: int, pod: PodRecord) -> None:
+        self._timeline.cancel_pod(pod.uid)
         self._cluster.remove_pod(now_ns, pod)
         self._journal.removed(now_ns, pod)
         if pod.node_name:
-            self.usage_changed(now_ns, pod.node_name)
+            self.usage_changed(now_ns, pod)
 
 
 def _acknowledge(now_ns: int, pod: PodRecord) -> None:

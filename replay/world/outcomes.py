@@ -2,21 +2,24 @@
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
 framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/storage/storage.go,
-BindingREST.setPodNodeAndMetadata (what makes a binding fail).
+BindingREST.setPodNodeAndMetadata (what makes a binding fail). Upstream's API server also binds to a
+node that has gone, whose pod the garbage collector then takes; here such a binding is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.world.cluster import Cluster, PodRecord
+from replay.world.cluster import Cluster
+from replay.world.pod_record import PodRecord
 from replay.world.conditions import set_pod_condition
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
 
-_PREEMPTING = "default-scheduler: preempting to accommodate a higher priority pod"
+_PREEMPTING = "preempting to accommodate a higher priority pod"
 
 
 class Outcomes:
@@ -72,6 +75,8 @@ class Outcomes:
             return f"pod {ref.name} is being deleted, cannot be assigned to a host"
         if pod.node_name:
             return f"pod {ref.name} is already assigned to node {pod.node_name!r}"
+        if pod.message.spec.scheduling_gates:
+            return f"pod {ref.name} has non-empty .spec.schedulingGates"
         if outcome.bind.node_name not in self._cluster.nodes:
             return f'nodes "{outcome.bind.node_name}" not found'
         return ""
@@ -140,13 +145,14 @@ class Outcomes:
         """Mark and delete a victim; one that is terminating already is left alone."""
         if victim.is_terminating:
             return
+        scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
         set_pod_condition(
             victim.message.status,
             "DisruptionTarget",
             "True",
             now_ns,
             "PreemptionByScheduler",
-            _PREEMPTING,
+            f"{scheduler_name}: {_PREEMPTING}",
         )
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
         self._lives.delete(now_ns, victim, None, "preempted")

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from replay.world.cluster import Cluster, PodRecord
+from replay.world.cluster import Cluster
+from replay.world.pod_record import PodRecord
 from replay.world.conditions import nanoseconds, set_node_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.lives import Lives

@@ -1,8 +1,9 @@
 """What is still to come: a heap of actions under virtual time.
 
 An action is data, not a function, so that a run can be saved: its kind and the key of the object
-that it is about. Actions of one moment come in the order in which they were planned, and those
-planned while a moment's actions run belong to the next round of that moment.
+that it is about. An object has at most one action of a kind to come. Actions of one moment come in
+the order in which they were planned, and those planned while a moment's actions run belong to the
+next round of that moment.
 """
 
 from __future__ import annotations
@@ -20,40 +21,105 @@ class Kind(Enum):
     FINISH = "a pod has done its work"
     STOPPED = "a pod's containers have stopped"
     REMOVE = "a pod is removed from the API server"
-    STEP = "a node's eviction manager takes its next step"
     USAGE = "what a pod uses changes"
+    STEP = "a node's eviction manager takes its next step"
+    OVERHEAD = "what a node uses beside its pods changes"
+    RECHECK = "a budget gives up waiting for a granted disruption"
+
+
+POD_KINDS = (
+    Kind.KUBELET_SEES,
+    Kind.START,
+    Kind.FINISH,
+    Kind.STOPPED,
+    Kind.REMOVE,
+    Kind.USAGE,
+)
+"""The kinds whose key is a pod's UID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One planned action; `key` is a pod's UID or a node's name."""
+    """One planned action; `key` is a pod's UID, a node's name or a budget's namespace/name."""
 
     kind: Kind
     key: str
+
+
+@dataclass(slots=True)
+class _Planned:
+    at_ns: int
+    action: Action
+    idle: bool
+    cancelled: bool = False
 
 
 class Timeline:
     """Actions ordered by (time in ns, order of planning)."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Action]] = []
-        self._planned = 0
+        self._heap: list[tuple[int, int, _Planned]] = []
+        self._coming: dict[tuple[Kind, str], _Planned] = {}
+        self._count = 0
+        self._idle = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._coming)
 
-    def plan(self, at_ns: int, kind: Kind, key: str) -> None:
-        """Plan an action at `at_ns`."""
-        self._planned += 1
-        heapq.heappush(self._heap, (at_ns, self._planned, Action(kind, key)))
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether nothing is planned that a run must go on for."""
+        return self._idle == len(self._coming)
+
+    def plan(self, at_ns: int, kind: Kind, key: str, *, idle: bool = False) -> None:
+        """Plan an action at `at_ns`, in place of one of the same kind and key.
+
+        An idle action is one that would change nothing as things stand: a run does not go on for
+        its sake.
+        """
+        known = self._coming.get((kind, key))
+        if known is not None and known.at_ns == at_ns:
+            self._idle += idle - known.idle
+            known.idle = idle
+            return
+        self.cancel(kind, key)
+        planned = _Planned(at_ns, Action(kind, key), idle)
+        self._coming[kind, key] = planned
+        self._idle += idle
+        self._count += 1
+        heapq.heappush(self._heap, (at_ns, self._count, planned))
+
+    def cancel(self, kind: Kind, key: str) -> None:
+        """Take an action out; one that is not planned is accepted."""
+        planned = self._coming.pop((kind, key), None)
+        if planned is not None:
+            planned.cancelled = True
+            self._idle -= planned.idle
+
+    def cancel_pod(self, uid: str) -> None:
+        """Take out all that is planned for a pod."""
+        for kind in POD_KINDS:
+            self.cancel(kind, uid)
+
+    def planned_ns(self, kind: Kind, key: str) -> int | None:
+        """Return when an action is due, None where it is not planned."""
+        planned = self._coming.get((kind, key))
+        return None if planned is None else planned.at_ns
 
     def next_ns(self) -> int | None:
         """Return when the next action is due, None where nothing is planned."""
+        while self._heap and self._heap[0][2].cancelled:
+            heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ns: int) -> list[Action]:
         """Remove and return what is due at `now_ns`, in order."""
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ns:
-            due.append(heapq.heappop(self._heap)[2])
+            planned = heapq.heappop(self._heap)[2]
+            if not planned.cancelled:
+                action = planned.action
+                del self._coming[action.kind, action.key]
+                self._idle -= planned.idle
+                due.append(action)
         return due

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from replay.world.cluster import PodRecord
+from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import node_pb2
 from reprieve.trace.v1alpha1 import trace_pb2

@@ -1,31 +1,29 @@
 """The three services as docker-compose.yml runs them: confined, healthy, and deciding the same.
 
-It uses a Docker engine that answers, or with REPRIEVE_ENGINE=1 the one that deploy/test-engine.sh
-starts. Without an engine it skips; with REPRIEVE_REQUIRE_ENGINE=1 that is a failure.
+It uses the Docker engine that answers; deploy/test-engine.sh starts one on a bare machine. Without
+one it skips, or fails where REPRIEVE_REQUIRE_ENGINE=1 asks for it.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("compose")]
+pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 TRACE = ROOT / "examples" / "traces" / "nginx-preemption.jsonl"
 SERVICES = ("queue", "scheduler", "eviction")
-ENGINE_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
+PULL_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
 KERNEL_STATS = """
 import sys
 from numba.core.dispatcher import Dispatcher
@@ -122,7 +120,7 @@ def succeeds(*command: str, env: Mapping[str, str]) -> bool:
     """Return whether a command is there and ends with 0."""
     if shutil.which(command[0]) is None:
         return False
-    done = subprocess.run(command, env=env, check=False, capture_output=True, timeout=ENGINE_S)
+    done = subprocess.run(command, env=env, check=False, capture_output=True, timeout=PULL_S)
     return done.returncode == 0
 
 
@@ -133,31 +131,17 @@ def missing(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-@contextmanager
-def started_engine() -> Iterator[dict[str, str]]:
-    """Start the project's own engine; yield the variables that lead to it, and stop it."""
-    script = str(ROOT / "deploy" / "test-engine.sh")
-    try:
-        exports = run(script, "start", env=os.environ, timeout_s=ENGINE_S)
-        yield dict(re.findall(r"(\w+)=(\S+)", exports))
-    finally:
-        run(script, "stop", env=os.environ)
-
-
 @pytest.fixture(scope="module")
-def engine() -> Iterator[dict[str, str]]:
-    """Yield an environment in which docker finds an engine and a base image."""
-    with ExitStack() as stack:
-        env = dict(os.environ)
-        if env.get("REPRIEVE_ENGINE") == "1":
-            env |= stack.enter_context(started_engine())
-        if not succeeds("docker", "info", env=env):
-            missing("no docker engine answers; REPRIEVE_ENGINE=1 starts one (Debian, root)")
-        base = env.setdefault("PYTHON_IMAGE", "python:3.12-slim")
-        has_base = succeeds("docker", "image", "inspect", base, env=env)
-        if not has_base and not succeeds("docker", "pull", "--quiet", base, env=env):
-            missing(f"no base image {base}, here or in a registry")
-        yield env
+def engine() -> dict[str, str]:
+    """Return an environment in which docker finds an engine and a base image."""
+    env = dict(os.environ)
+    if not succeeds("docker", "info", env=env):
+        missing("no Docker engine answers; on Debian, as root: deploy/test-engine.sh")
+    base = env.setdefault("PYTHON_IMAGE", "python:3.12-slim")
+    has_base = succeeds("docker", "image", "inspect", base, env=env)
+    if not has_base and not succeeds("docker", "pull", "--quiet", base, env=env):
+        missing(f"no base image {base}, here or in a registry")
+    return env
 
 
 def compose_command(env: Mapping[str, str]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,3 +142,54 @@ def test_the_chosen_row_is_that_of_the_twin(
         first, NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
     )
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.integers(0, NODES - 1)),
+    before=st.lists(st.integers(-2, 5), min_size=NODES, max_size=NODES),
+    codes=small,
+    scores=st.lists(small, min_size=1, max_size=2),
+)
+def test_rows_named_twice_are_merged_once(
+    rows: list[int], before: list[int], codes: list[int], scores: list[list[int]]
+) -> None:
+    """A refusal and a sum of scores stand once, and rows that are not named stay as they were."""
+    named = np.array(rows, dtype=np.int64)
+    refuser, totals = np.full(NODES, 9, dtype=np.int8), np.full(NODES, 9, dtype=np.int64)
+    earlier = np.array(before, dtype=np.int8)
+    kernels.refuse(named, np.array(codes, dtype=np.int64), 3, earlier, refuser)
+    columns = tuple(np.array(each, dtype=np.int64) for each in scores)
+    weights = np.arange(2, 2 + len(scores), dtype=np.int64)
+    kernels.weigh(named, columns, weights, earlier.astype(np.int64), totals)
+    for row in range(NODES):
+        if row not in rows:
+            assert (refuser[row], totals[row]) == (9, 9)
+            continue
+        refused = codes[row] and (before[row] == 0 or before[row] > 3)
+        assert refuser[row] == (3 if refused else before[row])
+        weighted = [weight * each[row] for weight, each in enumerate(scores, 2)]
+        assert totals[row] == before[row] + sum(weighted)
+
+
+@settings(deadline=None)
+@given(
+    refused=st.lists(st.sampled_from([-2, -1, 0, 1, 2, 127]), min_size=NODES, max_size=NODES),
+    codes=small,
+)
+def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int]) -> None:
+    """Each plugin that refuses a row is named, each of its codes is a group, each row in one."""
+    refuser, given_codes = np.array(refused, dtype=np.int8), np.array(codes, dtype=np.int64)
+    present = kernels.refusers(refuser)
+    assert [i for i in range(63) if present >> i & 1] == sorted({1, 2} & set(refused))
+    group_of = np.full(NODES, kernels.NO_GROUP, dtype=np.int32)
+    counted = np.empty((NODES, 2), dtype=np.int64)
+    found = kernels.group(refuser, 2, given_codes, 10, group_of, counted)
+    mine = [codes[row] for row in range(NODES) if refused[row] == 2]
+    assert dict(counted[:found].tolist()) == Counter(mine)
+    for row in range(NODES):
+        place = int(group_of[row])
+        assert (place >= 10) == (refused[row] == 2)
+        assert place < 10 or counted[place - 10, 0] == codes[row]
+    found = kernels.tally(given_codes, counted)
+    assert dict(counted[:found].tolist()) == Counter(codes)

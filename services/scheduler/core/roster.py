@@ -50,7 +50,7 @@ class Roster:
         if (
             singled_out != self._singled_out
             or self.amounts.shape[1] != len(columns.resources)
-            or max(len(self._group_of), len(self._load_of)) > _KNOWN_MAX
+            or self._knows_too_many()
         ):
             self._singled_out = singled_out
             self._forget()
@@ -61,6 +61,11 @@ class Roster:
             return
         for row in dict.fromkeys(changed.tolist()):
             self._read(row)
+
+    def _knows_too_many(self) -> bool:
+        """Tell whether most of what is kept is of pods that have gone."""
+        known = max(len(self._group_of), len(self._load_of))
+        return known > _KNOWN_MAX and known > 2 * int(self.count.sum())
 
     def _forget(self) -> None:
         self._position = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,34 @@ def test_an_image_has_the_largest_size_that_a_node_reports() -> None:
     assert state.size_bytes == 100
     snapshot.remove_node("a")
     assert snapshot.images.state("x:1") is None
+
+
+def test_a_status_moves_a_pod_to_the_end_and_changes_no_verdict(snapshot: Snapshot) -> None:
+    """The roster is told; cached verdicts are not."""
+    pod = on("a")
+    snapshot.assume(replace(pod, node_name=""), "n")
+    snapshot.set_pod(on("b"))
+    before, verdicts, rosters = used(snapshot, "n"), snapshot.pod_log.end, snapshot.roster_log.end
+    started = replace(pod, start_time_ns=7)
+    snapshot.set_pod(started)
+    assert (used(snapshot, "n"), snapshot.pod_log.end) == (before, verdicts)
+    assert snapshot.roster_log.end > rosters
+    assert keys(snapshot, "n") == ["b", "a"]
+    assert snapshot.pod(pod.uid) is started
+    assert not snapshot.is_assumed(pod.uid)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"labels": {"app": "x"}}, {"deletion_ns": 1}, {"node_name": "m"}, {"phase": PodPhase.FAILED}],
+)
+def test_what_a_verdict_may_follow_from_is_noted(
+    snapshot: Snapshot, change: dict[str, Any]
+) -> None:
+    """Labels, a deletion, another node, the end."""
+    snapshot.set_node(make_node("m").capacity(cpu="4").obj())
+    pod = on("a")
+    snapshot.set_pod(pod)
+    noted = snapshot.pod_log.end
+    snapshot.set_pod(replace(pod, **change))
+    assert snapshot.pod_log.end > noted

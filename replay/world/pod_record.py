@@ -1,0 +1,107 @@
+"""A pod as the API server holds it, and what the world knows of its life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replay.world.models import DEFAULT_GRACE_S
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PodRecord:
+    """A pod as the API server holds it, and what the world knows of its life.
+
+    `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
+    has decided to evict it. `stopping_ns` is when its containers were first told to stop, `stop_ns`
+    when they will have stopped, and `killed` that they will not have stopped by themselves.
+    `tried_at` is the snapshot's version at its last scheduling attempt.
+    """
+
+    uid: str
+    key: str
+    message: pod_pb2.Pod
+    life: trace_pb2.PodLife
+    owner_uid: str = ""
+    queued: bool = False
+    running_ns: int | None = None
+    eviction: eviction_pb2.Eviction | None = None
+    stopping_ns: int | None = None
+    stop_ns: int | None = None
+    killed: bool = False
+    removal: str = ""
+    tried_at: int = -1
+
+    @property
+    def node_name(self) -> str:
+        """Return the node that the pod is bound to, "" for none."""
+        return self.message.spec.node_name
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether the pod has ended."""
+        return self.message.status.phase in _TERMINAL
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether its deletion was asked for."""
+        return self.message.metadata.HasField("deletion_timestamp")
+
+    @property
+    def grace_s(self) -> int:
+        """Return how long it may take to stop, in seconds."""
+        spec = self.message.spec
+        if spec.HasField("termination_grace_period_seconds"):
+            return spec.termination_grace_period_seconds
+        return DEFAULT_GRACE_S
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether its condition Ready holds."""
+        conditions = self.message.status.conditions
+        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+    @property
+    def priority(self) -> int:
+        """Return spec.priority."""
+        return self.message.spec.priority
+
+    def session_ref(self) -> session_pb2.PodRef:
+        """Return its name for the services."""
+        meta = self.message.metadata
+        return session_pb2.PodRef(uid=self.uid, namespace=meta.namespace, name=meta.name)
+
+    def object_ref(self) -> object_ref_pb2.ObjectRef:
+        """Return its name for logs."""
+        meta = self.message.metadata
+        return object_ref_pb2.ObjectRef(
+            kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
+        )
+
+
+def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:
+    """Carry over to `new` what a user's update of `old` cannot change.
+
+    Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go, PrepareForUpdate;
+    pkg/apis/core/validation, ValidatePodUpdate (the priority is immutable).
+    """
+    meta, spec = new.metadata, new.spec
+    meta.uid = old.metadata.uid
+    meta.creation_timestamp.CopyFrom(old.metadata.creation_timestamp)
+    meta.ClearField("deletion_timestamp")
+    meta.ClearField("deletion_grace_period_seconds")
+    if old.metadata.HasField("deletion_timestamp"):
+        meta.deletion_timestamp.CopyFrom(old.metadata.deletion_timestamp)
+        meta.deletion_grace_period_seconds = old.metadata.deletion_grace_period_seconds
+    spec.node_name = old.spec.node_name
+    spec.priority = old.spec.priority
+    spec.priority_class_name = old.spec.priority_class_name
+    spec.ClearField("preemption_policy")
+    if old.spec.HasField("preemption_policy"):
+        spec.preemption_policy = old.spec.preemption_policy
+    new.status.CopyFrom(old.status)
