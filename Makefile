@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 
-.PHONY: help setup protos check format test bench demo up clean
+.PHONY: help setup protos check format test bench demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,7 +37,7 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened
 	$(BIN)/reprieve replay examples/traces/nginx-preemption.jsonl --run runs/demo-nginx --force
@@ -45,6 +46,12 @@ demo: $(STAMP) ## replay the two bundled traces and show what happened
 
 bench: $(STAMP) ## what a replay costs: pods/s, CPU of each process, memory
 	$(BIN)/python -m benchmarks.openb_like
+
+up: ## the three services in containers, on 127.0.0.1:50051 to 50053
+	$(COMPOSE) up --build --detach
+
+down: ## stop and remove them
+	$(COMPOSE) down
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) gen runs .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -103,6 +103,9 @@ stop() {
 }
 
 stop_engine() {
+  export DOCKER_HOST=$SOCKET # what still runs here is ours: its networks would outlive the engine
+  docker ps --all --quiet 2>/dev/null | xargs -r docker rm --force >/dev/null
+  docker network prune --force >/dev/null 2>&1 || true
   local pid
   pid=$(cat "$STATE/dockerd.pid" 2>/dev/null || echo none)
   if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]; then kill "$pid"; fi

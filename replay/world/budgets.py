@@ -139,13 +139,12 @@ class DisruptionController:
         message, watched = self._cluster.budgets[key], self._watched[key]
         status = policy_pb2.PodDisruptionBudgetStatus()
         status.CopyFrom(message.status)
-        counts = None
         granted = self._still_granted(now_ns, key, message, watched)
         expected = self._expected(watched)
         if expected is None:
             status.disruptions_allowed = 0
         else:
-            counts = _count(watched, expected, self._doomed(now_ns, key, watched, granted))
+            counts = _count(watched, expected, self._doomed(now_ns, watched, granted))
             status.current_healthy = counts.healthy
             status.desired_healthy = counts.desired
             status.expected_pods = counts.expected
@@ -224,9 +223,7 @@ class DisruptionController:
         uid = self._cluster.pod_uids.get(f"{watched.value.namespace}/{name}", "")
         return uid in watched.members and not self._cluster.pods[uid].is_terminating
 
-    def _doomed(
-        self, now_ns: int, key: str, watched: _Watched, granted: Mapping[str, int]
-    ) -> int:
+    def _doomed(self, now_ns: int, watched: _Watched, granted: Mapping[str, int]) -> int:
         """Count the healthy pods that are about to be deleted."""
         namespace = watched.value.namespace
         return sum(

@@ -5,19 +5,21 @@ its name, its UID and (where the trace tells it) its life from its owner and its
 two runs pair their pods.
 
 Source: kubernetes v1.34 pkg/controller/replicaset/replica_set.go, syncReplicaSet, manageReplicas;
-pkg/controller/controller_utils.go, FilterActivePods, ActivePodsWithRanks;
-pkg/controller/deployment/sync.go, getNewReplicaSet.
+pkg/controller/controller_utils.go, FilterActivePods; pkg/controller/deployment/sync.go, sync,
+getNewReplicaSet.
 """
 
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import chain, count
 
 from replay.identity import name_suffix, object_uid
 from replay.world.cluster import Changed, Cluster
-from replay.world.pod_record import PodRecord
 from replay.world.conditions import timestamp
+from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.scale_down import first_to_go
 from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
@@ -27,36 +29,66 @@ HASH_LABEL = "pod-template-hash"
 class Controllers:
     """The Deployment and the ReplicaSet controller of a cluster."""
 
-    def __init__(self, cluster: Cluster, lives: Lives) -> None:
+    def __init__(self, cluster: Cluster, lives: Lives, journal: Journal) -> None:
         self._cluster = cluster
         self._lives = lives
-        self._made: dict[str, int] = {}
+        self._journal = journal
+        self._uids: dict[tuple[str, str, str], str] = {}
+        self._sets: dict[str, dict[str, workloads_pb2.ReplicaSet]] = {}
         self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
-        self.refused: list[str] = []
+        self._refused: dict[str, None] = {}
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Take what the trace tells of a pod (or a ReplicaSet) that a controller will make."""
         owner = record.owner
         self._recorded[owner.kind, owner.namespace, owner.name, record.ordinal] = record
 
+    def uid_of(self, kind: str, namespace: str, name: str) -> str:
+        """Return the UID of the Deployment or ReplicaSet of that name, "" for none."""
+        return self._uids.get((kind, namespace, name), "")
+
     def put_replica_set(self, message: workloads_pb2.ReplicaSet) -> None:
         """Add or replace a ReplicaSet."""
-        self._cluster.replica_sets[message.metadata.uid] = message
-        self._cluster.changed.owners[message.metadata.uid] = None
+        meta = message.metadata
+        if meta.uid not in self._cluster.replica_sets:
+            births = self._cluster.births
+            births[_controller_uid(meta)] = births.get(_controller_uid(meta), 0) + 1
+        self._sets.setdefault(_controller_uid(meta), {})[meta.uid] = message
+        self._uids["ReplicaSet", meta.namespace, meta.name] = meta.uid
+        self._cluster.replica_sets[meta.uid] = message
+        self._cluster.changed.owners[meta.uid] = None
 
     def put_deployment(self, message: workloads_pb2.Deployment) -> None:
         """Add or replace a Deployment."""
-        self._cluster.deployments[message.metadata.uid] = message
-        self._cluster.changed.deployments[message.metadata.uid] = None
+        meta = message.metadata
+        self._uids["Deployment", meta.namespace, meta.name] = meta.uid
+        self._cluster.deployments[meta.uid] = message
+        self._cluster.changed.deployments[meta.uid] = None
 
     def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a Deployment or a ReplicaSet and, in the background, all that it owns."""
-        if self._cluster.deployments.pop(uid, None) is not None:
+        """Delete a Deployment or a ReplicaSet and, in the background, all that it owns.
+
+        An unknown one is accepted. A Deployment whose ReplicaSet was deleted looks again.
+        """
+        deployment = self._cluster.deployments.pop(uid, None)
+        if deployment is not None:
+            self._forget_name("Deployment", deployment.metadata)
             for replica_set in self._owned_sets(uid):
                 self.remove(now_ns, replica_set.metadata.uid)
-        self._cluster.replica_sets.pop(uid, None)
+        replica_set_ = self._cluster.replica_sets.pop(uid, None)
+        if replica_set_ is None:
+            return
+        self._forget_name("ReplicaSet", replica_set_.metadata)
+        owner_uid = _controller_uid(replica_set_.metadata)
+        del self._sets[owner_uid][uid]
+        self._cluster.changed.deployments[owner_uid] = None
         for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
             self._lives.delete(now_ns, pod, None, "deleted")
+
+    def retry_refused(self) -> None:
+        """Let ReplicaSets whose pods were refused try again, as something has changed for them."""
+        self._cluster.changed.owners.update(self._refused)
+        self._refused.clear()
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Make and delete what the changed controllers ask for."""
@@ -73,10 +105,17 @@ class Controllers:
     # Deployments
 
     def _roll_out(self, now_ns: int, deployment: workloads_pb2.Deployment) -> None:
-        """Give all replicas to the ReplicaSet of the current template, at once."""
+        """Give all replicas to the ReplicaSet of the current template, at once.
+
+        A Deployment that is paused gives them to the one that it has.
+        """
         wanted = deployment.spec.replicas if deployment.spec.HasField("replicas") else 1
         sets = self._owned_sets(deployment.metadata.uid)
         current = next((each for each in sets if _same_template(each, deployment)), None)
+        if deployment.spec.paused:
+            current = _active_or_latest(sets)
+            if current is None:
+                return
         for each in sets:
             if each is not current:
                 self._resize(each, 0)
@@ -86,14 +125,11 @@ class Controllers:
             self._resize(current, wanted)
 
     def _owned_sets(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
-        return [
-            each
-            for each in self._cluster.replica_sets.values()
-            if any(
-                owner.controller and owner.uid == deployment_uid
-                for owner in each.metadata.owner_references
-            )
-        ]
+        return list(self._sets.get(deployment_uid, {}).values())
+
+    def _forget_name(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
+        if self.uid_of(kind, meta.namespace, meta.name) == meta.uid:
+            del self._uids[kind, meta.namespace, meta.name]
 
     def _resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> None:
         if not replica_set.spec.HasField("replicas") or replica_set.spec.replicas != wanted:
@@ -104,7 +140,7 @@ class Controllers:
         self, now_ns: int, deployment: workloads_pb2.Deployment, replicas: int
     ) -> workloads_pb2.ReplicaSet:
         owner = deployment.metadata
-        ordinal = self._next(owner.uid)
+        ordinal = self._cluster.births.get(owner.uid, 0)
         recorded = self._recorded.get(("Deployment", owner.namespace, owner.name, ordinal))
         template_hash = _template_hash(deployment)
         made = workloads_pb2.ReplicaSet()
@@ -119,6 +155,7 @@ class Controllers:
         _own(made.metadata, "Deployment", owner)
         made.spec.replicas = replicas
         made.spec.selector.CopyFrom(deployment.spec.selector)
+        made.spec.selector.match_labels[HASH_LABEL] = template_hash
         made.spec.template.CopyFrom(deployment.spec.template)
         made.spec.template.metadata.labels[HASH_LABEL] = template_hash
         return made
@@ -131,40 +168,54 @@ class Controllers:
         active = [pod for pod in owned if not pod.is_terminal and not pod.is_terminating]
         wanted = replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
         for _ in range(wanted - len(active)):
-            self._make(now_ns, replica_set)
+            refusal = self._make(now_ns, replica_set)
+            if refusal:
+                self._journal.note("refused", refusal)
+                self._refused[uid] = None
+                return
         if len(active) > wanted:
-            for pod in sorted(active, key=_rank)[: len(active) - wanted]:
+            related = [
+                pod
+                for each in self._related_sets(replica_set)
+                for pod in self._cluster.pods_by_owner.get(each.metadata.uid, {}).values()
+            ]
+            for pod in first_to_go(active, related, now_ns)[: len(active) - wanted]:
                 self._lives.delete(now_ns, pod, None, "deleted")
 
-    def _make(self, now_ns: int, replica_set: workloads_pb2.ReplicaSet) -> None:
+    def _related_sets(
+        self, replica_set: workloads_pb2.ReplicaSet
+    ) -> list[workloads_pb2.ReplicaSet]:
+        """Return the sets of the same Deployment, the set itself among them."""
+        owner_uid = _controller_uid(replica_set.metadata)
+        return self._owned_sets(owner_uid) if owner_uid else [replica_set]
+
+    def _make(self, now_ns: int, replica_set: workloads_pb2.ReplicaSet) -> str:
+        """Make the next pod of a ReplicaSet; answer why it was refused, "" where it was not."""
         owner = replica_set.metadata
-        ordinal = self._next(owner.uid)
+        ordinal = self._cluster.births.get(owner.uid, 0)
         recorded = self._recorded.get(("ReplicaSet", owner.namespace, owner.name, ordinal))
         pod = pod_pb2.Pod()
         template = replica_set.spec.template
         pod.spec.CopyFrom(template.spec)
         pod.metadata.labels.update(template.metadata.labels)
         pod.metadata.annotations.update(template.metadata.annotations)
-        pod.metadata.name = (recorded.name if recorded else "") or (
-            f"{owner.name}-{name_suffix(owner.uid, ordinal)}"
-        )
+        pod.metadata.name = self._free_name(owner, ordinal, recorded.name if recorded else "")
         pod.metadata.namespace = owner.namespace
         pod.metadata.generate_name = f"{owner.name}-"
         pod.metadata.uid = object_uid("Pod", owner.namespace, pod.metadata.name, owner.uid, ordinal)
         _own(pod.metadata, "ReplicaSet", owner)
-        life = recorded.life if recorded else trace_pb2.PodLife()
-        refusal = self._lives.create(now_ns, pod, life)
-        if refusal:
-            self.refused.append(refusal)
+        life = trace_pb2.PodLife()
+        if recorded is not None:
+            life.CopyFrom(recorded.life)
+        return self._lives.create(now_ns, pod, life)
 
-    def _next(self, owner_uid: str) -> int:
-        """Return how many the owner has had; those of the trace itself count at first."""
-        if owner_uid not in self._made:
-            pods = len(self._cluster.pods_by_owner.get(owner_uid, {}))
-            self._made[owner_uid] = pods + len(self._owned_sets(owner_uid))
-        ordinal = self._made[owner_uid]
-        self._made[owner_uid] = ordinal + 1
-        return ordinal
+    def _free_name(self, owner: meta_pb2.ObjectMeta, ordinal: int, recorded: str) -> str:
+        """Return the recorded name, or one that is made, whichever no other pod has."""
+        made = (f"{owner.name}-{name_suffix(owner.uid, ordinal, 5 + more)}" for more in count())
+        names = chain((recorded,) if recorded else (), made)
+        return next(
+            name for name in names if f"{owner.namespace}/{name}" not in self._cluster.pod_uids
+        )
 
 
 def _own(meta: meta_pb2.ObjectMeta, kind: str, owner: meta_pb2.ObjectMeta) -> None:
@@ -173,24 +224,13 @@ def _own(meta: meta_pb2.ObjectMeta, kind: str, owner: meta_pb2.ObjectMeta) -> No
     )
 
 
-def _rank(pod: PodRecord) -> tuple[object, ...]:
-    """Order pods by who goes first when a ReplicaSet shrinks.
+def _controller_uid(meta: meta_pb2.ObjectMeta) -> str:
+    return next((owner.uid for owner in meta.owner_references if owner.controller), "")
 
-    Unassigned, then pending, then not ready, then the one that has run the shortest, then the
-    newest. Pod deletion cost and the spread over nodes are not looked at.
-    """
-    status = pod.message.status
-    ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-    meta = pod.message.metadata
-    created = (meta.creation_timestamp.seconds, meta.creation_timestamp.nanos)
-    return (
-        bool(pod.node_name),
-        status.phase == "Running",
-        ready,
-        -(pod.running_ns or 0),
-        tuple(-part for part in created),
-        pod.key,
-    )
+
+def _active_or_latest(sets: list[workloads_pb2.ReplicaSet]) -> workloads_pb2.ReplicaSet | None:
+    active = [each for each in sets if not each.spec.HasField("replicas") or each.spec.replicas]
+    return next(reversed(active or sets), None)
 
 
 def _same_template(

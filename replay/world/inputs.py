@@ -5,6 +5,8 @@ Observations of the recorded cluster are passed over: they are compared with, ne
 
 from __future__ import annotations
 
+from collections import Counter
+
 from replay.identity import object_uid
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.budgets import DisruptionController
@@ -13,11 +15,12 @@ from replay.world.controllers import Controllers
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.pressure import Pressure
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
 
 _UNSERVED = "is not simulated yet: pods that it made in the recording are replayed as they came"
+_SCALED = {"stateful_set": "StatefulSet", "replication_controller": "ReplicationController"}
 
 
 class Inputs:
@@ -41,7 +44,8 @@ class Inputs:
         self._pressure = pressure
         self._journal = journal
         self._templates: dict[int, pod_pb2.Pod] = {}
-        self._uids: dict[tuple[str, str, str], str] = {}
+        self._unserved: dict[tuple[str, str, str], str] = {}
+        self._unnamed: Counter[tuple[str, str, str]] = Counter()
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Carry out one record; what cannot be is noted and leaves everything as it was."""
@@ -51,12 +55,12 @@ class Inputs:
             case "pod_create":
                 self._create_pod(now_ns, record.pod_create)
             case "create" | "update":
-                kind = record.WhichOneof("record")
-                self._put(now_ns, record.create if kind == "create" else record.update)
+                is_new = record.HasField("create")
+                self._put(now_ns, record.create if is_new else record.update, is_new=is_new)
             case "delete":
                 self._delete(now_ns, record.delete)
             case "usage":
-                self._pressure.add_profile(record.usage)
+                self._pressure.add_profile(now_ns, record.usage)
             case "controller_pod":
                 self._controllers.expect(record.controller_pod)
             case "observed":
@@ -82,42 +86,59 @@ class Inputs:
         life.CopyFrom(create.life)
         if not life.usage_id:
             life.usage_id = self._pressure.profile_of(create.template_id)
-        refusal = self._lives.create(now_ns, _identified(message), life)
+        message.metadata.namespace = message.metadata.namespace or "default"
+        named = ("Pod", message.metadata.namespace, message.metadata.name)
+        is_unnamed = not message.metadata.uid
+        if is_unnamed:
+            message.metadata.uid = object_uid(*named, ordinal=self._unnamed[named])
+        refusal = self._lives.create(now_ns, message, life)
         if refusal:
             self._journal.note("refused", refusal)
+        elif is_unnamed:
+            self._unnamed[named] += 1
 
-    def _put(self, now_ns: int, given: object_pb2.Object) -> None:
+    def _put(self, now_ns: int, given: object_pb2.Object, *, is_new: bool) -> None:
         """Add or replace any object but a new pod; the trace's own message is left as it is."""
         message = object_pb2.Object()
         message.CopyFrom(given)
         kind = message.WhichOneof("object")
         try:
             match kind:
+                case "pod" if is_new:
+                    self._create_pod(now_ns, trace_pb2.PodCreate(pod=message.pod))
                 case "pod":
-                    self._put_pod(now_ns, message.pod)
+                    self._update_pod(now_ns, message.pod)
                 case "node":
                     self._put_node(now_ns, message.node)
                 case "pod_disruption_budget":
+                    meta = message.pod_disruption_budget.metadata
+                    meta.namespace = meta.namespace or "default"
                     self._budgets.put(now_ns, message.pod_disruption_budget)
                 case "priority_class":
                     self._admission.put_class(message.priority_class)
+                    self._controllers.retry_refused()
                 case "replica_set":
                     self._remember("ReplicaSet", message.replica_set.metadata)
                     self._controllers.put_replica_set(message.replica_set)
                 case "deployment":
                     self._remember("Deployment", message.deployment.metadata)
                     self._controllers.put_deployment(message.deployment)
-                case "stateful_set" | "daemon_set" | "job" | "cron_job" | "replication_controller":
+                case "stateful_set" | "replication_controller":
+                    self._put_scale(_SCALED[kind], getattr(message, kind))
+                    self._journal.note("not-simulated", f"{_SCALED[kind]} {_UNSERVED}")
+                case "daemon_set" | "job" | "cron_job":
                     self._journal.note("not-simulated", f"{kind} {_UNSERVED}")
                 case None:
                     self._journal.note("refused", "an object of an unknown kind")
                 case _:
-                    self._cluster.put_other(now_ns, message, is_new=True)
+                    self._cluster.put_other(now_ns, message, is_new=is_new)
         except (AdmissionError, FieldError) as error:
             self._journal.note("refused", str(error))
 
-    def _put_pod(self, now_ns: int, message: pod_pb2.Pod) -> None:
+    def _update_pod(self, now_ns: int, message: pod_pb2.Pod) -> None:
+        """Carry out a user's update; the pod may have gone here though it had not when recorded."""
         meta = message.metadata
+        meta.namespace = meta.namespace or "default"
         uid = self._cluster.pod_uids.get(f"{meta.namespace}/{meta.name}", "")
         known = self._cluster.pods.get(uid)
         if known is not None:
@@ -126,11 +147,23 @@ class Inputs:
     def _put_node(self, now_ns: int, node: node_pb2.Node) -> None:
         self._pressure.keep_own(node)
         self._cluster.put_node(now_ns, node)
+        self._pressure.node_changed(now_ns, node.metadata.name)
+
+    def _put_scale(
+        self,
+        kind: str,
+        message: workloads_pb2.StatefulSet | workloads_pb2.ReplicationController,
+    ) -> None:
+        """Remember what a controller that is not served asks for: budgets count by it."""
+        meta, spec = message.metadata, message.spec
+        self._unserved[kind, meta.namespace, meta.name] = meta.uid
+        self._cluster.scales[meta.uid] = spec.replicas if spec.HasField("replicas") else 1
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
         grace_s = delete.grace_period_s if delete.HasField("grace_period_s") else None
-        key = f"{ref.namespace}/{ref.name}"
+        namespace = ref.namespace or "default"
+        key = f"{namespace}/{ref.name}"
         match ref.kind:
             case "Pod":
                 pod = self._cluster.pods.get(self._cluster.pod_uids.get(key, ""))
@@ -138,25 +171,32 @@ class Inputs:
                     self._lives.delete(now_ns, pod, grace_s, "deleted")
             case "Node":
                 if ref.name in self._cluster.nodes:
+                    self._pressure.forget(ref.name)
                     for pod in self._cluster.remove_node(now_ns, ref.name):
                         self._lives.lose(now_ns, pod)
-                    self._pressure.forget(ref.name)
             case "PodDisruptionBudget":
                 self._budgets.remove(now_ns, key)
             case "PriorityClass":
                 self._admission.remove_class(ref.name)
             case "ReplicaSet" | "Deployment":
-                uid = self._uids.get((ref.kind, ref.namespace, ref.name), ref.uid)
-                self._controllers.remove(now_ns, uid)
+                uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
+                self._controllers.remove(now_ns, uid or ref.uid)
+            case "StatefulSet" | "ReplicationController":
+                uid = self._unserved.pop((ref.kind, namespace, ref.name), ref.uid)
+                self._cluster.scales.pop(uid, None)
             case _:
                 self._cluster.remove_other(now_ns, ref)
 
     def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
-        """Give an object its UID where the trace names none, and find it by name later."""
+        """Give an object its UID where the trace names none: that of what it replaces, if any."""
         meta.namespace = meta.namespace or "default"
-        known = self._uids.get((kind, meta.namespace, meta.name), "")
-        meta.uid = meta.uid or known or object_uid(kind, meta.namespace, meta.name)
-        self._uids[kind, meta.namespace, meta.name] = meta.uid
+        if meta.uid:
+            return
+        meta.uid = self._controllers.uid_of(kind, meta.namespace, meta.name)
+        if not meta.uid:
+            named = (kind, meta.namespace, meta.name)
+            meta.uid = object_uid(*named, ordinal=self._unnamed[named])
+            self._unnamed[named] += 1
 
 
 def _from_template(template: pod_pb2.Pod, own: pod_pb2.Pod) -> pod_pb2.Pod:
@@ -168,11 +208,4 @@ def _from_template(template: pod_pb2.Pod, own: pod_pb2.Pod) -> pod_pb2.Pod:
     if own.spec.node_name:
         message.spec.node_name = own.spec.node_name
     message.status.CopyFrom(own.status)
-    return message
-
-
-def _identified(message: pod_pb2.Pod) -> pod_pb2.Pod:
-    meta = message.metadata
-    meta.namespace = meta.namespace or "default"
-    meta.uid = meta.uid or object_uid("Pod", meta.namespace, meta.name)
     return message

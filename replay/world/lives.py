@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.cluster import Cluster
-from replay.world.pod_record import PodRecord
 from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
+from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import pod_pb2

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.world.cluster import Cluster
-from replay.world.pod_record import PodRecord
 from replay.world.conditions import set_pod_condition
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.pod_record import PodRecord
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER

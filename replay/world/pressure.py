@@ -2,6 +2,7 @@
 
 A node is stepped on a grid of 10 s, as upstream's loop runs, from the first moment at which
 something that it observes has changed until the service answers that nothing would change again.
+Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake.
 Nodes whose usage the trace does not tell are never stepped.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitForPodsCleanup;
@@ -14,11 +15,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from replay.world.cluster import Cluster
-from replay.world.pod_record import PodRecord
 from replay.world.conditions import nanoseconds, set_node_condition, timestamp
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
+from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import UsageProfiles
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
@@ -60,39 +61,48 @@ class Pressure:
         self._journal = journal
         self._backend = backend
         self._profiles = UsageProfiles()
-        self._planned: set[str] = set()
-        self._sent: dict[str, set[str]] = {}
+        self._since_ns: dict[str, int] = {}
+        self._sent: dict[str, frozenset[str]] = {}
         self._under: dict[str, frozenset[str]] = {}
         lives.usage_changed = self.usage_changed
 
-    def add_profile(self, profile: trace_pb2.UsageProfile) -> None:
+    def add_profile(self, now_ns: int, profile: trace_pb2.UsageProfile) -> None:
         """Take a usage profile from the trace."""
         self._profiles.add(profile)
+        if profile.node_name in self._cluster.nodes:
+            self.node_changed(now_ns, profile.node_name)
 
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
         return self._profiles.of_template(template_id)
 
-    def usage_changed(self, now_ns: int, node_name: str) -> None:
-        """Plan a step for a node whose pods, or what they use, have changed."""
+    def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
+        """Plan a step for the node of a pod that runs, ends or uses something else from now on."""
+        if self._backend is None or pod.node_name not in self._cluster.nodes:
+            return
+        is_known = self._profiles.is_known(pod)
+        if is_known and not pod.is_terminal and pod.uid in self._cluster.pods:
+            change_ns = self._profiles.next_change_ns(pod, now_ns)
+            if change_ns is not None:
+                self._timeline.plan(change_ns, Kind.USAGE, pod.uid)
+        self._look(now_ns, pod.node_name, is_known=is_known)
+
+    def node_changed(self, now_ns: int, node_name: str) -> None:
+        """Plan a step for a node that came, changed, or uses something else beside its pods."""
         if self._backend is None or node_name not in self._cluster.nodes:
             return
-        pods = self._active(node_name)
-        known = self._profiles.overhead(node_name) or any(map(self._profiles.is_known, pods))
-        if not known and not self._under.get(node_name):
-            return
-        for pod in pods:
-            change_ns = self._profiles.next_change_ns(pod, now_ns)
-            if change_ns is not None and pod.running_ns == now_ns:
-                self._plan_changes(pod)
-        if node_name not in self._planned:
-            self._plan(-(-now_ns // INTERVAL_NS) * INTERVAL_NS, node_name)
+        since_ns = self._since_ns.setdefault(node_name, now_ns)
+        offset_ns = self._profiles.next_overhead_change_ns(node_name, now_ns - since_ns)
+        if offset_ns is not None:
+            self._timeline.plan(since_ns + offset_ns, Kind.OVERHEAD, node_name)
+        self._look(now_ns, node_name, is_known=False)
 
     def step(self, now_ns: int, node_names: Sequence[str]) -> None:
         """Step nodes that are due, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
-        self._planned.difference_update(node_names)
         names = [name for name in node_names if name in self._cluster.nodes]
+        if not names:
+            return
         answers = self._backend.step([self._operation(now_ns, name) for name in names])
         waiting = [answer.node_name for answer in answers if answer.HasField("need_reclaim")]
         if waiting:
@@ -113,29 +123,28 @@ class Pressure:
 
     def forget(self, node_name: str) -> None:
         """Drop what is known of a node that has gone."""
-        self._sent.pop(node_name, None)
+        self._timeline.cancel(Kind.STEP, node_name)
+        self._timeline.cancel(Kind.OVERHEAD, node_name)
+        self._since_ns.pop(node_name, None)
         self._under.pop(node_name, None)
-        if self._backend is not None:
+        if self._backend is not None and self._sent.pop(node_name, None) is not None:
             operation = eviction_service_pb2.NodeOperation(forget=node_name)
             self._backend.step([operation])
 
     # Steps
 
-    def _plan(self, at_ns: int, node_name: str) -> None:
-        self._planned.add(node_name)
-        self._timeline.plan(at_ns, Kind.STEP, node_name)
-
-    def _plan_changes(self, pod: PodRecord) -> None:
-        at_ns = pod.running_ns
-        while at_ns is not None and (at_ns := self._profiles.next_change_ns(pod, at_ns)):
-            self._timeline.plan(at_ns, Kind.USAGE, pod.uid)
+    def _look(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
+        """Plan the next step; one that is planned already is no longer idle."""
+        planned_ns = self._timeline.planned_ns(Kind.STEP, node_name)
+        if planned_ns is not None:
+            self._timeline.plan(planned_ns, Kind.STEP, node_name)
+        elif is_known or self._profiles.has_overhead(node_name) or self._under.get(node_name):
+            self._timeline.plan(-(-now_ns // INTERVAL_NS) * INTERVAL_NS, Kind.STEP, node_name)
 
     def _active(self, node_name: str) -> list[PodRecord]:
         """Return the pods that the kubelet runs, in the order in which it was given them."""
-        pods = self._cluster.pods_by_node.get(node_name, {}).values()
-        return [
-            pod for pod in pods if not pod.is_terminal and pod.message.status.HasField("start_time")
-        ]
+        pods = self._cluster.active_by_node.get(node_name, {}).values()
+        return [pod for pod in pods if pod.message.status.HasField("start_time")]
 
     def _operation(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
         pods = self._active(node_name)
@@ -144,14 +153,14 @@ class Pressure:
         step.node_name = node_name
         step.at_ns = now_ns
         step.observations.CopyFrom(self._observe(now_ns, node_name, pods))
-        sent = self._sent.get(node_name, set())
+        sent = self._sent.get(node_name, frozenset())
         known = all(pod.uid in sent for pod in pods)
         for pod in pods:
             if known:
                 step.active_uids.append(pod.uid)
             else:
                 step.pods.add().CopyFrom(pod.message)
-        self._sent[node_name] = {pod.uid for pod in pods}
+        self._sent[node_name] = frozenset(pod.uid for pod in pods)
         return operation
 
     def _resumption(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
@@ -165,7 +174,8 @@ class Pressure:
     def _observe(
         self, now_ns: int, node_name: str, pods: list[PodRecord]
     ) -> eviction_pb2.Observations:
-        return self._profiles.observe(self._cluster.nodes[node_name], pods, now_ns)
+        since_ns = self._since_ns.get(node_name, now_ns)
+        return self._profiles.observe(self._cluster.nodes[node_name], since_ns, pods, now_ns)
 
     # Answers
 
@@ -177,14 +187,14 @@ class Pressure:
             for eviction in result.evictions
             if eviction.pod.uid in self._cluster.pods
         ]
-        if node_name in self._planned:
-            return
         if stopped_ns:
             wait_ns = min(max(stopped_ns) - now_ns, CLEANUP_NS_MAX)
             polls = max(1, -(-wait_ns // SECOND_NS))
-            self._plan(now_ns + polls * SECOND_NS, node_name)
-        elif not result.quiet:
-            self._plan(max(result.next_step_ns, now_ns + SECOND_NS), node_name)
+            self._timeline.plan(now_ns + polls * SECOND_NS, Kind.STEP, node_name)
+        elif not result.quiet and self._timeline.planned_ns(Kind.STEP, node_name) is None:
+            at_ns = max(result.next_step_ns, now_ns + SECOND_NS)
+            is_idle = _would_repeat(now_ns, result)
+            self._timeline.plan(at_ns, Kind.STEP, node_name, idle=is_idle)
 
     def _evict(self, now_ns: int, eviction: eviction_pb2.Eviction) -> int:
         """Kill a pod and answer when it will have stopped."""
@@ -208,6 +218,21 @@ class Pressure:
                 _mark(node, condition, now_ns)
                 self._journal.condition_changed(now_ns, node_name, condition.type, condition.status)
         self._cluster.put_node(now_ns, node)
+
+
+def _would_repeat(now_ns: int, result: eviction_pb2.StepResult) -> bool:
+    """Tell whether a step would be the same for ever while the node observes the same.
+
+    So it is where nobody was evicted though each threshold that is met was met for its grace
+    period, and where each condition that holds was observed just now.
+    """
+    observed_ns = {each.name: each.at_ns for each in result.condition_last_observed}
+    return (
+        not result.evictions
+        and len(result.first_observed) == len(result.thresholds_met)
+        and bool(result.conditions)
+        and all(observed_ns.get(name) == now_ns for name in result.conditions)
+    )
 
 
 def _mark(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:

@@ -21,7 +21,7 @@ from replay.world.controllers import Controllers
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal, Sink
 from replay.world.lives import Lives
-from replay.world.models import Models
+from replay.world.models import SECOND_NS, Models
 from replay.world.outcomes import Outcomes
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.timeline import Action, Kind, Timeline
@@ -31,6 +31,9 @@ from reprieve.trace.v1alpha1 import trace_pb2
 ROUNDS_MAX = 1000
 EVENTS_PER_MESSAGE = 2000
 PODS_PER_MESSAGE = 1024
+PATIENCE_NS = 600 * SECOND_NS
+"""How long a pending pod may go untried on an unchanged snapshot: twice the longest that upstream
+leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
 
 
 class LoopError(RuntimeError):
@@ -93,9 +96,9 @@ class Replay:
         self.journal = Journal(sink)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
-        self._controllers = Controllers(self.cluster, self._lives)
+        self._controllers = Controllers(self.cluster, self._lives, self.journal)
         self._budgets = DisruptionController(
-            self.cluster, recorded_status=models.recorded_budget_status
+            self.cluster, self.timeline, recorded_status=models.recorded_budget_status
         )
         self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
         backend = eviction if models.eviction else None
@@ -111,6 +114,8 @@ class Replay:
         )
         self._answers: list[scheduler_pb2.Answer] = []
         self._wakeup_ns = 0
+        self._snapshot_version = 0
+        self._snapshot_since_ns = 0
         self.now_ns = 0
         self.rounds = 0
         self.instants = 0
@@ -127,18 +132,27 @@ class Replay:
             limits.progress(at_ns, self.cluster)
 
     def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
-        planned = [each for each in (source.next_ns(), self.timeline.next_ns()) if each is not None]
-        settled = not planned and self.cluster.all_tried()
-        if self._wakeup_ns and not settled:
-            planned.append(self._wakeup_ns)
-        if not planned:
+        times = (source.next_ns(), self.timeline.next_ns(), self._wakeup_ns or None)
+        due = [each for each in times if each is not None]
+        stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
+        if not due or (stop_ns is None and source.next_ns() is None and self._is_settled()):
             return None, End.SETTLED
-        at_ns = max(min(planned), self.now_ns)
-        if limits.until_ns is not None and at_ns > limits.until_ns:
-            return None, End.UNTIL
-        if source.window_end_ns and at_ns > source.window_end_ns:
-            return None, End.WINDOW
+        at_ns = max(min(due), self.now_ns)
+        if stop_ns is not None and at_ns > stop_ns:
+            return None, end
         return at_ns, End.SETTLED
+
+    def _is_settled(self) -> bool:
+        """Tell whether what is still to come would change nothing.
+
+        That is ticks and idle eviction steps, once each pending pod was tried on the snapshot as
+        it stands, or has had time enough for that: some never are, such as a pod that a foreign
+        scheduler does not know.
+        """
+        if not self.timeline.is_idle:
+            return False
+        patience_over = self.now_ns - self._snapshot_since_ns >= PATIENCE_NS
+        return not self._wakeup_ns or self.cluster.all_tried() or patience_over
 
     def _instant(self, now_ns: int, source: _Source) -> None:
         self.instants += 1
@@ -156,7 +170,10 @@ class Replay:
                 self._pressure.step(now_ns, list(steps))
                 steps.clear()
             elif self.timeline.next_ns() != now_ns:
-                return
+                break
+        if self._snapshot_version != self.cluster.snapshot_version:
+            self._snapshot_version = self.cluster.snapshot_version
+            self._snapshot_since_ns = now_ns
 
     def _take_due(self, now_ns: int, source: _Source, steps: dict[str, None]) -> None:
         for record in source.take_due(now_ns):
@@ -168,9 +185,15 @@ class Replay:
                 self._act(now_ns, action)
 
     def _act(self, now_ns: int, action: Action) -> None:
-        pod = self.cluster.pods.get(action.key)
-        if pod is not None:
-            self._lives.act(now_ns, action.kind, pod)
+        match action.kind:
+            case Kind.RECHECK:
+                self._budgets.recheck(action.key)
+            case Kind.OVERHEAD:
+                self._pressure.node_changed(now_ns, action.key)
+            case _:
+                pod = self.cluster.pods.get(action.key)
+                if pod is not None:
+                    self._lives.act(now_ns, action.kind, pod)
 
     def _reconcile(self, now_ns: int) -> None:
         """Let the controllers look at what has changed; budgets come last."""
@@ -212,6 +235,13 @@ class Replay:
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
             f"round over these pods: {names or 'none pending'}"
         )
+
+
+def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, End]:
+    """Return when a replay stops at the latest, None for never, and what that end is."""
+    if until_ns is not None and (not window_end_ns or until_ns <= window_end_ns):
+        return until_ns, End.UNTIL
+    return window_end_ns or None, End.WINDOW
 
 
 def _messages(

@@ -1,12 +1,13 @@
 """What pods and nodes use over time: profiles from the trace, and the observations they make.
 
-Usage counts from a pod's start; it is sampled afresh at each step of a node's eviction manager.
+Usage counts from a pod's start, a node's own from its coming; it is sampled afresh at each step of
+a node's eviction manager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -17,31 +18,41 @@ from services.kube import quantity
 _NOTHING = trace_pb2.UsageSegment()
 
 
-@dataclass(frozen=True, slots=True)
-class _Total:
-    """What is used on a node; None where no pod's profile tells."""
+class _Profile:
+    """A profile whose segments are found by their offset."""
 
-    memory_bytes: int | None
-    storage_bytes: int | None
-    inodes: int | None
-    processes: int | None
+    __slots__ = ("_offsets", "_segments")
+
+    def __init__(self, profile: trace_pb2.UsageProfile) -> None:
+        self._segments = list(profile.segments)
+        self._offsets = [each.offset_ns for each in self._segments]
+
+    def at(self, offset_ns: int) -> trace_pb2.UsageSegment:
+        """Return what is used so long after the start; nothing before the first segment."""
+        index = bisect_right(self._offsets, offset_ns)
+        return self._segments[index - 1] if index else _NOTHING
+
+    def next_change_ns(self, offset_ns: int) -> int | None:
+        """Return the offset of the next segment, None after the last."""
+        index = bisect_right(self._offsets, offset_ns)
+        return self._offsets[index] if index < len(self._offsets) else None
 
 
 class UsageProfiles:
     """The profiles of a trace."""
 
     def __init__(self) -> None:
-        self._profiles: dict[int, trace_pb2.UsageProfile] = {}
+        self._profiles: dict[int, _Profile] = {}
         self._by_template: dict[int, int] = {}
-        self._by_node: dict[str, trace_pb2.UsageProfile] = {}
+        self._by_node: dict[str, _Profile] = {}
 
     def add(self, profile: trace_pb2.UsageProfile) -> None:
         """Take a profile from the trace."""
-        self._profiles[profile.id] = profile
+        self._profiles[profile.id] = _Profile(profile)
         if profile.template_id:
             self._by_template[profile.template_id] = profile.id
         if profile.node_name:
-            self._by_node[profile.node_name] = profile
+            self._by_node[profile.node_name] = self._profiles[profile.id]
 
     def of_template(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
@@ -51,73 +62,60 @@ class UsageProfiles:
         """Tell whether the trace says what the pod uses."""
         return pod.life.usage_id in self._profiles
 
-    def overhead(self, node_name: str) -> bool:
+    def has_overhead(self, node_name: str) -> bool:
         """Tell whether the trace says what a node uses beside its pods."""
         return node_name in self._by_node
-
-    def now(self, pod: PodRecord, now_ns: int) -> trace_pb2.UsageSegment:
-        """Return what a pod uses; nothing before it runs."""
-        profile = self._profiles.get(pod.life.usage_id)
-        if profile is None or pod.running_ns is None:
-            return _NOTHING
-        return _segment(profile, now_ns - pod.running_ns)
 
     def next_change_ns(self, pod: PodRecord, now_ns: int) -> int | None:
         """Return when what a running pod uses changes next; None for never."""
         profile = self._profiles.get(pod.life.usage_id)
         if profile is None or pod.running_ns is None:
             return None
-        coming = (pod.running_ns + each.offset_ns for each in profile.segments)
-        return next((at_ns for at_ns in coming if at_ns > now_ns), None)
+        offset_ns = profile.next_change_ns(now_ns - pod.running_ns)
+        return None if offset_ns is None else pod.running_ns + offset_ns
+
+    def next_overhead_change_ns(self, node_name: str, offset_ns: int) -> int | None:
+        """Return the offset of the next change of what a node uses itself; None for none."""
+        profile = self._by_node.get(node_name)
+        return None if profile is None else profile.next_change_ns(offset_ns)
 
     def observe(
-        self, node: node_pb2.Node, pods: Iterable[PodRecord], now_ns: int
+        self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord], now_ns: int
     ) -> eviction_pb2.Observations:
-        """Return what a node's kubelet sees at `now_ns`."""
+        """Return what the kubelet of a node that is there since `since_ns` sees at `now_ns`."""
         observations = eviction_pb2.Observations()
         segments = []
         for pod in pods:
-            segment = self.now(pod, now_ns)
-            segments.append(segment)
-            if self.is_known(pod) and pod.running_ns is not None:
+            profile = self._profiles.get(pod.life.usage_id)
+            if profile is not None and pod.running_ns is not None:
+                segment = profile.at(now_ns - pod.running_ns)
+                segments.append(segment)
                 _pod_stats(observations.pods.add(), pod, segment)
         own = self._by_node.get(node.metadata.name)
         if own is not None:
-            segments.append(_segment(own, now_ns))
-        _node_stats(observations, node, _total(segments), now_ns)
+            segments.append(own.at(now_ns - since_ns))
+        _node_stats(observations, node, segments, now_ns)
         return observations
 
 
-def _segment(profile: trace_pb2.UsageProfile, offset_ns: int) -> trace_pb2.UsageSegment:
-    current = _NOTHING
-    for segment in profile.segments:
-        if segment.offset_ns > offset_ns:
-            break
-        current = segment
-    return current
-
-
-def _total(segments: list[trace_pb2.UsageSegment]) -> _Total:
-    def add(name: str) -> int | None:
-        known = [getattr(each, name) for each in segments if each.HasField(name)]  # type: ignore[arg-type] # a field of the list below
-        return sum(known) if known else None
-
-    return _Total(add("memory_bytes"), add("storage_bytes"), add("inodes"), add("processes"))
-
-
 def _node_stats(
-    observations: eviction_pb2.Observations, node: node_pb2.Node, total: _Total, now_ns: int
+    observations: eviction_pb2.Observations,
+    node: node_pb2.Node,
+    segments: Sequence[trace_pb2.UsageSegment],
+    now_ns: int,
 ) -> None:
-    """Fill in memory, file system and processes, as far as usage and capacity are known."""
+    """Fill in memory and file system, as far as usage and capacity are known."""
     capacity = node.status.capacity or node.status.allocatable
-    if total.memory_bytes is not None and "memory" in capacity:
+    memory = [each.memory_bytes for each in segments if each.HasField("memory_bytes")]
+    if memory and "memory" in capacity:
         whole = quantity.value(capacity["memory"])
-        observations.memory.available_bytes = max(0, whole - total.memory_bytes)
-        observations.memory.working_set_bytes = min(whole, total.memory_bytes)
+        observations.memory.available_bytes = max(0, whole - sum(memory))
+        observations.memory.working_set_bytes = min(whole, sum(memory))
         observations.memory.time_ns = now_ns
-    if total.storage_bytes is not None and "ephemeral-storage" in capacity:
+    storage = [each.storage_bytes for each in segments if each.HasField("storage_bytes")]
+    if storage and "ephemeral-storage" in capacity:
         whole = quantity.value(capacity["ephemeral-storage"])
-        observations.node_fs.available_bytes = max(0, whole - total.storage_bytes)
+        observations.node_fs.available_bytes = max(0, whole - sum(storage))
         observations.node_fs.capacity_bytes = whole
         observations.node_fs.time_ns = now_ns
 

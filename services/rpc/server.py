@@ -50,6 +50,7 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     `service` is its short name for people, `full_name` the proto's, which health checks ask for.
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     """
+    stop = _stop_event(watch_stdin=listen.watch_stdin)
     server = grpc.aio.server(
         interceptors=[RefusalInterceptor()],
         options=[
@@ -72,7 +73,7 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
         await checks.set(name, health_pb2.HealthCheckResponse.SERVING)
     host = listen.address.rpartition(":")[0]
     print(f"reprieve {service} listening on {host}:{port}", flush=True)  # noqa: T201 - its protocol
-    await _until_stopped(watch_stdin=listen.watch_stdin)
+    await stop.wait()
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
 
@@ -88,18 +89,18 @@ def _bind(server: grpc.aio.Server, listen: Listen) -> int:
     return server.add_secure_port(listen.address, credentials)
 
 
-async def _until_stopped(*, watch_stdin: bool) -> None:
+def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
+    """Return what a signal, or the end of standard input, sets; from the very beginning."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if watch_stdin:
         loop.add_reader(sys.stdin.fileno(), lambda: _read_or_stop(stop))
-    await stop.wait()
-    if watch_stdin:
-        loop.remove_reader(sys.stdin.fileno())
+    return stop
 
 
 def _read_or_stop(stop: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
+        asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop.set()

@@ -45,11 +45,11 @@ async def _serve(queue_address: str, listen: Listen) -> None:
     link = QueueLink(queue_address)
 
     def register(server: grpc.aio.Server) -> None:
+        warm_up()
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(
             SchedulerServicer(link), server
         )
 
-    warm_up()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     await serve("scheduler", FULL_NAME, register, listen)

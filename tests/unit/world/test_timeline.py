@@ -1,0 +1,62 @@
+"""The timeline: order, replacement, cancelling, idle actions."""
+
+from __future__ import annotations
+
+from replay.world.timeline import Action, Kind, Timeline
+
+
+def test_actions_come_by_time_and_then_in_the_order_of_planning() -> None:
+    """A heap breaks ties by when an action was planned."""
+    timeline = Timeline()
+    timeline.plan(5, Kind.START, "late")
+    timeline.plan(3, Kind.START, "b")
+    timeline.plan(3, Kind.FINISH, "a")
+    assert timeline.next_ns() == 3
+    assert timeline.take_due(3) == [Action(Kind.START, "b"), Action(Kind.FINISH, "a")]
+    assert timeline.take_due(4) == []
+    assert timeline.take_due(9) == [Action(Kind.START, "late")]
+    assert timeline.next_ns() is None
+
+
+def test_an_object_has_one_action_of_a_kind_to_come() -> None:
+    """Planning again moves the action; another kind of the same object stays."""
+    timeline = Timeline()
+    timeline.plan(5, Kind.STOPPED, "p")
+    timeline.plan(4, Kind.FINISH, "p")
+    timeline.plan(2, Kind.STOPPED, "p")
+    assert len(timeline) == 2
+    assert timeline.planned_ns(Kind.STOPPED, "p") == 2
+    assert timeline.take_due(9) == [Action(Kind.STOPPED, "p"), Action(Kind.FINISH, "p")]
+    assert len(timeline) == 0
+
+
+def test_what_is_cancelled_never_comes_and_leaves_no_moment_behind() -> None:
+    """So a pod that has gone does not keep a replay alive."""
+    timeline = Timeline()
+    timeline.plan(2, Kind.FINISH, "p")
+    timeline.plan(3, Kind.USAGE, "p")
+    timeline.plan(7, Kind.STEP, "p")
+    timeline.cancel_pod("p")
+    timeline.cancel(Kind.RECHECK, "unknown")
+    assert timeline.next_ns() == 7
+    assert timeline.take_due(9) == [Action(Kind.STEP, "p")]
+    assert timeline.is_idle
+
+
+def test_a_timeline_is_idle_while_only_idle_actions_are_to_come() -> None:
+    """An action that is planned anew for the same time takes on the new wish."""
+    timeline = Timeline()
+    assert timeline.is_idle
+    timeline.plan(2, Kind.STEP, "n", idle=True)
+    assert timeline.is_idle
+    timeline.plan(2, Kind.STEP, "n")
+    assert not timeline.is_idle
+    timeline.plan(2, Kind.STEP, "n", idle=True)
+    timeline.plan(4, Kind.STEP, "n", idle=True)
+    assert timeline.is_idle
+    timeline.plan(1, Kind.START, "p")
+    assert not timeline.is_idle
+    timeline.take_due(1)
+    assert timeline.is_idle
+    timeline.take_due(4)
+    assert timeline.is_idle
