@@ -26,6 +26,7 @@ from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc import collector
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
@@ -114,6 +115,7 @@ def run_replay(
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
 
+        collector.calm()
         header = trace_pb2.Header()
         end = replay.run(
             _noting(records, header), Limits(until_ns=settings.until_ns, progress=report)

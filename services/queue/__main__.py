@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import click
 
@@ -13,7 +12,6 @@ from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
 
 PORT = 50051
-_GC_THRESHOLDS = (100_000, 20, 100)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,8 +24,6 @@ def main(listen: Listen) -> None:
         python -m services.queue --listen 127.0.0.1:0
     """
     # Entries make no cycles; looking for them among all that wait costs more than the queue.
-    gc.freeze()
-    gc.set_threshold(*_GC_THRESHOLDS)
     asyncio.run(
         serve(
             SERVICE,

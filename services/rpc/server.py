@@ -19,6 +19,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from services.rpc import collector
 from services.rpc.errors import RefusalInterceptor
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
@@ -67,6 +68,7 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     reflection.enable_server_reflection(
         (full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
+    collector.calm()
     port = _bind(server, listen)
     await server.start()
     for name in ("", full_name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import click
 import grpc
@@ -50,8 +49,6 @@ async def _serve(queue_address: str, listen: Listen) -> None:
             SchedulerServicer(link), server
         )
 
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
     await serve("scheduler", FULL_NAME, register, listen)
     await link.close()
 

@@ -47,25 +47,39 @@ class QueueLink:
 
 
 class QueueSession:
-    """One queue session; exchanges go over one stream, one after the other."""
+    """One queue session over one stream; answers come in the order of batches."""
 
     def __init__(self, link: QueueLink, opened: queue_service_pb2.OpenResponse) -> None:
         self._link = link
         self.config = opened.config
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self._sequence = 0
+        self._unread = 0
         self._stream = link.stub.Stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
     ) -> queue_service_pb2.StreamResponse:
         """Send a batch and return its answer. Raises UnavailableError."""
+        await self.post(operations, heads)
+        while self._unread > 1:
+            await self._read()
+        return await self._read()
+
+    async def post(self, operations: Sequence[queue_pb2.Operation], heads: int = 0) -> None:
+        """Send a batch whose answer nobody needs; a refusal shows at the next exchange."""
         self._sequence += 1
         request = queue_service_pb2.StreamRequest(operations=operations, heads=heads)
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
         try:
             await self._stream.write(request)
+        except grpc.aio.AioRpcError as error:
+            raise self._link.unavailable(error) from error
+        self._unread += 1
+
+    async def _read(self) -> queue_service_pb2.StreamResponse:
+        try:
             answer = await asyncio.wait_for(self._stream.read(), DEADLINE_S)
         except grpc.aio.AioRpcError as error:
             raise self._link.unavailable(error) from error
@@ -75,6 +89,7 @@ class QueueSession:
             ) from error
         if not isinstance(answer, queue_service_pb2.StreamResponse):
             raise UnavailableError(await self._why_ended())
+        self._unread -= 1
         return answer
 
     async def dump(self) -> queue_pb2.QueueState:

@@ -16,7 +16,6 @@ from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
-from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
     PatchPod,
@@ -57,7 +56,7 @@ class SchedulerSession:
         self.core = Scheduler(options, stopwatch=perf_counter_ns)
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
-        self.interner = PodSpecInterner()
+        self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
         self._encoder = StepEncoder(self.messages)
         self._batch_size = batch_size or BATCH_SIZE
@@ -94,7 +93,7 @@ class SchedulerSession:
                     f"the round's {round_.at_ns} ns"
                 )
             last_ns = event.at_ns
-            changes.append(Timed(event.at_ns, cluster_events.decode(event, self.interner, field)))
+            changes.append(Timed(event.at_ns, self._decoder.decode(event, field)))
         for index, answer in enumerate(round_.answers):
             if answer.refused not in STAGES:
                 raise FieldError(f"round.answers[{index}].refused", "is no stage known here")
@@ -176,8 +175,11 @@ class SchedulerSession:
         operations: list[queue_pb2.Operation],
         outcomes: scheduler_pb2.RoundOutcomes,
     ) -> None:
+        if round_.events_only:
+            await self.queue.post(operations)
+            return
         left = round_.max_pods or 2**31
-        wanted = 0 if round_.events_only else min(self._batch_size, left)
+        wanted = min(self._batch_size, left)
         while True:
             began = perf_counter_ns()
             reply = await self.queue.exchange(operations, wanted)

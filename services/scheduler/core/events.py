@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from services.kube.node import Node
 from services.kube.pod import Pod
@@ -35,8 +36,7 @@ class SnapshotChange(Enum):
     DELETE = "delete"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodEffects:
+class PodEffects(NamedTuple):
     """What a pod's event does: to the snapshot first, then to the queue, in order.
 
     `snapshot` ADD confirms a pod that was assumed. `snapshot` DELETE and UPDATE concern the old
@@ -73,17 +73,16 @@ def on_pod(
             waits_on_permit=waits_on_permit,
         )
     before, after = _seen(old), _seen(new)
-    waiting = _Waiting(
-        handlers=handlers,
-        scheduler_names=scheduler_names,
-        assumed=assumed,
-        waits_on_permit=waits_on_permit,
-    )
     change = _change(_assigned(before), _assigned(after))
-    operations = (
-        *_on_assigned(change, before, after, handlers),
-        *waiting.operations(before, after),
-    )
+    operations = _on_assigned(change, before, after, handlers)
+    if change is not SnapshotChange.UPDATE:
+        waiting = _Waiting(
+            handlers=handlers,
+            scheduler_names=scheduler_names,
+            assumed=assumed,
+            waits_on_permit=waits_on_permit,
+        )
+        operations = (*operations, *waiting.operations(before, after))
     return PodEffects(snapshot=change, operations=operations)
 
 

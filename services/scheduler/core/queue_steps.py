@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from services.scheduler.core.events_operations import QueueOperation
 
 
-@dataclass(frozen=True, slots=True)
-class PopId:
+class PopId(NamedTuple):
     """One pop of one pod: its UID and the queue's scheduling cycle."""
 
     uid: str
     cycle: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
+class Head(NamedTuple):
     """A pod at the front of the queue, not popped yet; times in ns since the Unix epoch."""
 
     pop: PopId

@@ -1,0 +1,252 @@
+"""When nodes are stepped, and what becomes of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replay.world.models import Models
+from replay.world.replay import End, Limits, Replay
+from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
+
+GIB = 1 << 30
+TYPES = ("MemoryPressure", "DiskPressure", "PIDPressure")
+TAINT = "node.kubernetes.io/memory-pressure"
+
+
+class FakeKubelets:
+    """Evicts the first pod while less than 1 GiB is left; the condition holds for 30 s more."""
+
+    def __init__(self, *, evicts: bool = True, reclaims: bool = False) -> None:
+        self.evicts, self.reclaims = evicts, reclaims
+        self.steps: list[eviction_service_pb2.Step] = []
+        self.forgotten: list[str] = []
+        self._known: dict[str, str] = {}
+        self._met_ns: dict[str, int] = {}
+
+    def step(
+        self, operations: Sequence[eviction_service_pb2.NodeOperation]
+    ) -> Sequence[eviction_service_pb2.StepAnswer]:
+        """Answer each step."""
+        answers = []
+        for operation in operations:
+            if operation.HasField("step"):
+                self.steps.append(operation.step)
+                answers.append(self._answer(operation.step))
+            elif operation.HasField("resume"):
+                node_name = operation.resume.node_name
+                result = eviction_pb2.StepResult(quiet=True)
+                answers.append(eviction_service_pb2.StepAnswer(node_name=node_name, result=result))
+            else:
+                self.forgotten.append(operation.forget)
+        return answers
+
+    def _answer(self, step: eviction_service_pb2.Step) -> eviction_service_pb2.StepAnswer:
+        answer = eviction_service_pb2.StepAnswer(node_name=step.node_name)
+        if self.reclaims:
+            answer.need_reclaim.images = True
+            return answer
+        for pod in step.pods:
+            self._known[pod.metadata.uid] = pod.metadata.name
+        active = [pod.metadata.uid for pod in step.pods] + list(step.active_uids)
+        met = step.observations.memory.available_bytes < GIB
+        if met:
+            self._met_ns[step.node_name] = step.at_ns
+        last_ns = self._met_ns.get(step.node_name, -100 * S)
+        holds = step.at_ns - last_ns < 30 * S
+        result = answer.result
+        result.next_step_ns = step.at_ns + 10 * S
+        result.quiet = not holds and step.at_ns - last_ns > 40 * S
+        for type_ in () if result.quiet else TYPES:
+            status = "True" if holds and type_ == "MemoryPressure" else "False"
+            result.node_conditions.add(type=type_, status=status, reason="r", message="m")
+        if holds:
+            result.conditions.append("MemoryPressure")
+            result.condition_last_observed.add(name="MemoryPressure", at_ns=last_ns)
+        if met and self.evicts and active:
+            evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
+            evicted.pod.uid, evicted.signal = active[0], "memory.available"
+            evicted.grace_period_override_s = 1
+        return answer
+
+
+class NoRoom:
+    """A scheduler that decides nothing."""
+
+    def __init__(self) -> None:
+        self.rounds: list[scheduler_pb2.Round] = []
+
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Take a message."""
+        self.rounds.append(round_)
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Answer it."""
+        return scheduler_pb2.RoundOutcomes()
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Observe nothing."""
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Observe nothing."""
+
+    def nodes(self) -> list[node_pb2.Node]:
+        """Return the nodes as they were told, in order."""
+        told = [event for round_ in self.rounds for event in round_.events]
+        return [
+            (event.add if event.HasField("add") else event.update).node
+            for event in told
+            if event.add.HasField("node") or event.update.HasField("node")
+        ]
+
+
+def usage(*segments: tuple[int, int], id_: int = 1, node: str = "") -> trace_pb2.Record:
+    """Return a profile of (offset in s, memory in MiB)."""
+    record = trace_pb2.Record()
+    record.usage.id, record.usage.node_name = id_, node
+    for offset_s, mib in segments:
+        record.usage.segments.add(offset_ns=offset_s * S, memory_bytes=mib << 20)
+    return record
+
+
+def at(second: int, record: trace_pb2.Record) -> trace_pb2.Record:
+    """Return the record with its time."""
+    record.at_ns = second * S
+    return record
+
+
+def play(
+    kubelets: FakeKubelets, *records: trace_pb2.Record, until_s: int | None = None
+) -> tuple[Replay, NoRoom, End, list[trace_pb2.Decision]]:
+    """Play records on a node "n" of 4 GiB."""
+    scheduler, entries = NoRoom(), list[trace_pb2.Decision]()
+    replay = Replay(scheduler, kubelets, models=Models(), sink=entries.append, observer=scheduler)
+    until_ns = None if until_s is None else until_s * S
+    end = replay.run(iter([create(make_node()), *records]), Limits(until_ns=until_ns))
+    return replay, scheduler, end, entries
+
+
+def pod(name: str, usage_id: int = 1, **life: int) -> trace_pb2.Record:
+    """Return the creation of a pod on "n"."""
+    return create_pod(make_pod(name, node="n"), usage_id=usage_id, **life)
+
+
+def seconds(kubelets: FakeKubelets) -> list[int]:
+    """Return when nodes were stepped."""
+    return [step.at_ns // S for step in kubelets.steps]
+
+
+def test_a_node_whose_usage_is_not_known_is_never_stepped() -> None:
+    """Nothing is observed of it."""
+    kubelets = FakeKubelets()
+    play(kubelets, pod("a", usage_id=0))
+    assert kubelets.steps == []
+
+
+def test_a_node_is_stepped_on_a_grid_of_10_s_after_what_it_observes_has_changed() -> None:
+    """A pod that starts or ends, and each change of what it uses; nothing else."""
+    kubelets = FakeKubelets()
+    records = [usage((0, 100), (33, 200)), at(4, pod("a", service_time_ns=60 * S))]
+    _, _, end, _ = play(kubelets, *records)
+    assert (seconds(kubelets), end) == ([10, 40, 70], End.SETTLED)
+    memory = [step.observations.memory.available_bytes >> 20 for step in kubelets.steps]
+    assert memory == [3996, 3896, 4096 - 0] or memory == [3996, 3896, 0]
+
+
+def test_a_pod_is_sent_whole_once_and_by_its_uid_then() -> None:
+    """All of them again where one is new."""
+    kubelets = FakeKubelets()
+    records = [usage((0, 100), (10, 200)), pod("a"), at(15, pod("b"))]
+    play(kubelets, *records)
+    sent = [
+        ([pod.metadata.name for pod in step.pods], list(step.active_uids))
+        for step in kubelets.steps
+    ]
+    assert sent[:3] == [(["a"], []), ([], ["uid-a"]), (["a", "b"], [])]
+
+
+def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -> None:
+    """A pod goes, the next step comes once it is cleaned up, and the condition after its period."""
+    kubelets = FakeKubelets()
+    records = [usage((0, 100), (20, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
+    replay, scheduler, end, entries = play(kubelets, *records)
+    assert seconds(kubelets) == [0, 20, 21, 31, 41, 51, 61]
+    changes = [
+        (each.at_ns // S, each.observed.condition_changed.status)
+        for each in entries
+        if each.observed.HasField("condition_changed")
+    ]
+    assert changes == [(20, "True"), (51, "False")]
+    taints = [[taint.key for taint in node.spec.taints] for node in scheduler.nodes()]
+    assert taints == [[], [TAINT], []]
+    assert end is End.SETTLED
+    evicted = replay.cluster.pods["uid-a"].message.status
+    assert (evicted.phase, evicted.reason, evicted.message) == ("Failed", "Evicted", "low")
+    assert replay.cluster.pods["uid-b"].message.status.phase == "Running"
+
+
+def test_a_pressure_that_nobody_relieves_is_stepped_on_and_does_not_keep_a_replay_going() -> None:
+    """With a limit the steps go on to it."""
+    kubelets = FakeKubelets(evicts=False)
+    _, scheduler, end, _ = play(kubelets, usage((0, 3500)), pod("a"))
+    assert (seconds(kubelets), end) == ([0], End.SETTLED)
+    assert [len(node.spec.taints) for node in scheduler.nodes()] == [0, 1]
+    kubelets = FakeKubelets(evicts=False)
+    _, _, end, _ = play(kubelets, usage((0, 3500)), pod("a"), until_s=35)
+    assert (seconds(kubelets), end) == ([0, 10, 20, 30], End.UNTIL)
+
+
+def test_an_idle_step_matters_again_once_something_changes() -> None:
+    """The pressure ends with the pod's work, and then the condition goes."""
+    kubelets = FakeKubelets(evicts=False)
+    play(kubelets, usage((0, 3500)), pod("a", service_time_ns=25 * S))
+    assert seconds(kubelets) == [0, 10, 20, 30, 40, 50, 60, 70]
+
+
+def test_a_node_that_has_gone_is_forgotten() -> None:
+    """It is stepped no more, and comes back without its past."""
+    kubelets = FakeKubelets(evicts=False)
+    records = [usage((0, 3500)), pod("a"), at(15, delete("Node", "n")), at(25, create(make_node()))]
+    replay, _, end, _ = play(kubelets, *records)
+    assert (kubelets.forgotten, end) == (["n"], End.SETTLED)
+    assert seconds(kubelets) == [0, 10]
+    assert list(replay.cluster.nodes["n"].spec.taints) == []
+
+
+def test_a_users_update_keeps_the_condition_and_the_taint() -> None:
+    """They are the kubelet's and the node controller's."""
+    kubelets = FakeKubelets(evicts=False)
+    records = [usage((0, 3500)), pod("a"), at(5, update(make_node(memory="4Gi")))]
+    _, scheduler, _, _ = play(kubelets, *records)
+    last = scheduler.nodes()[-1]
+    assert [taint.key for taint in last.spec.taints] == [TAINT]
+    assert [(each.type, each.status) for each in last.status.conditions] == [
+        ("MemoryPressure", "True")
+    ]
+
+
+def test_what_a_node_uses_beside_its_pods_can_bring_it_under_pressure() -> None:
+    """At each change of it, counted from its coming."""
+    kubelets = FakeKubelets(evicts=False)
+    play(kubelets, usage((0, 100), (20, 3500), (40, 100), node="n"))
+    assert seconds(kubelets) == [0, 20, 30, 40, 50, 60, 70]
+
+
+def test_a_collection_is_answered_with_the_observations_after_it() -> None:
+    """The same step goes on; a replay frees nothing."""
+    kubelets = FakeKubelets(reclaims=True)
+    _, _, end, entries = play(kubelets, usage((0, 3500)), pod("a"))
+    assert (seconds(kubelets), end) == ([0], End.SETTLED)
+    assert [each.observed.WhichOneof("observed") for each in entries] == ["started"]
+
+
+def test_without_an_eviction_service_nothing_is_stepped() -> None:
+    """Though usage is known."""
+    scheduler = NoRoom()
+    replay = Replay(scheduler, None, models=Models(), sink=lambda _entry: None, observer=scheduler)
+    records = [create(make_node()), usage((0, 3500), (5, 1)), pod("a")]
+    assert replay.run(iter(records), Limits()) is End.SETTLED
+    assert replay.now_ns == 0

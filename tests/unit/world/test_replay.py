@@ -1,0 +1,281 @@
+"""The loop: instants, rounds, ends, against a scripted scheduler."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from replay.world import replay as loop
+from replay.world.models import Models
+from replay.world.replay import End, Limits, LoopError, Replay
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.unit.world.builders import (
+    S,
+    bind,
+    create,
+    create_pod,
+    delete,
+    make_node,
+    make_pod,
+    unschedulable,
+)
+
+Script = Callable[[scheduler_pb2.Round], scheduler_pb2.RoundOutcomes]
+
+
+class FakeScheduler:
+    """Answers each message by a script and keeps what it was told."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._told: deque[scheduler_pb2.Round] = deque()
+        self.rounds: list[scheduler_pb2.Round] = []
+
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Take a message."""
+        self.rounds.append(round_)
+        self._told.append(round_)
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Answer the first message that waits."""
+        return self._script(self._told.popleft())
+
+
+class Silent:
+    """Observes nothing."""
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Ignore it."""
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Ignore it."""
+
+
+def at(at_ns: int, record: trace_pb2.Record) -> trace_pb2.Record:
+    """Return the record with its time."""
+    record.at_ns = at_ns
+    return record
+
+
+def header(*, window_end_ns: int = 0) -> trace_pb2.Record:
+    """Return a header's record at 0."""
+    return trace_pb2.Record(header=trace_pb2.Header(window_end_ns=window_end_ns))
+
+
+def play(
+    script: Script, records: Iterable[trace_pb2.Record], *, until_ns: int | None = None
+) -> tuple[FakeScheduler, Replay, End]:
+    """Play records and return the scheduler, the replay, and why it ended."""
+    scheduler = FakeScheduler(script)
+    replay = Replay(scheduler, None, models=Models(), sink=lambda _entry: None, observer=Silent())
+    end = replay.run(iter(records), Limits(until_ns=until_ns))
+    return scheduler, replay, end
+
+
+def idle(_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+    """Decide nothing."""
+    return scheduler_pb2.RoundOutcomes()
+
+
+def added(round_: scheduler_pb2.Round) -> list[str]:
+    """Return the UIDs of pods without a node that a round adds."""
+    return [
+        event.add.pod.metadata.uid
+        for event in round_.events
+        if event.add.HasField("pod") and not event.add.pod.spec.node_name
+    ]
+
+
+def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+    """Bind each new pod to "n"."""
+    return scheduler_pb2.RoundOutcomes(outcomes=[bind(uid, "n") for uid in added(round_)])
+
+
+def test_an_instant_is_told_in_rounds_until_nothing_is_left() -> None:
+    """The binding's event, and what the kubelet makes of it, belong to rounds of their own."""
+    scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
+    assert [(each.at_ns, each.round, len(each.events)) for each in scheduler.rounds] == [
+        (0, 0, 2),
+        (0, 1, 2),
+    ]
+    assert [each.WhichOneof("event") for each in scheduler.rounds[1].events] == ["patch", "patch"]
+    assert (end, replay.rounds, replay.instants) == (End.SETTLED, 2, 1)
+
+
+def test_answers_come_before_the_events_that_they_cause() -> None:
+    """In the order of the outcomes, refused ones with the reason."""
+
+    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        outcomes = bind_all(round_)
+        if outcomes.outcomes:
+            outcomes.outcomes.append(bind("uid-none", "n"))
+        return outcomes
+
+    scheduler, _, _ = play(script, [create(make_node()), create_pod(make_pod())])
+    answers = scheduler.rounds[1].answers
+    assert [(each.pop.uid, each.refused) for each in answers] == [
+        ("uid-p", 0),
+        ("uid-none", scheduler_pb2.REFUSAL_STAGE_BIND),
+    ]
+    assert len(scheduler.rounds[1].events) == 2
+    assert all(not each.answers for each in scheduler.rounds if each.round != 1)
+
+
+def test_records_of_one_time_are_one_round_and_later_ones_later_instants() -> None:
+    """In the trace's order."""
+    records = [
+        create(make_node()),
+        at(5, create_pod(make_pod("a"))),
+        at(5, create_pod(make_pod("b"))),
+        at(9, delete("Pod", "a")),
+    ]
+    scheduler, _, _ = play(idle, records)
+    assert [(each.at_ns, len(each.events)) for each in scheduler.rounds] == [(0, 1), (5, 2), (9, 1)]
+
+
+def test_a_long_round_is_split_and_only_its_last_message_takes_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Answers stand in the first."""
+    monkeypatch.setattr(loop, "EVENTS_PER_MESSAGE", 2)
+    records = [create(make_node()), *(create_pod(make_pod(f"p{index}")) for index in range(4))]
+    scheduler, replay, _ = play(bind_all, records)
+    first = [each for each in scheduler.rounds if each.round == 0]
+    assert [len(each.events) for each in first] == [2, 2, 1]
+    assert [each.events_only for each in first] == [True, True, False]
+    second = [each for each in scheduler.rounds if each.round == 1]
+    assert [len(each.answers) for each in second] == [4, *[0] * (len(second) - 1)]
+    assert (replay.rounds, replay.cluster.pending) == (2, {})
+
+
+def test_a_scheduler_that_has_more_is_asked_to_go_on() -> None:
+    """The parts of a round are answered together in the next."""
+    pods = ["uid-a", "uid-b", "uid-c"]
+
+    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        if round_.round or not pods:
+            return scheduler_pb2.RoundOutcomes()
+        outcome = bind(pods.pop(0), "n")
+        return scheduler_pb2.RoundOutcomes(outcomes=[outcome], more=bool(pods))
+
+    records = [create(make_node()), *(create_pod(make_pod(name)) for name in "abc")]
+    scheduler, replay, _ = play(script, records)
+    parts = [each for each in scheduler.rounds if each.round == 0]
+    assert [len(each.events) for each in parts] == [4, 0, 0]
+    assert [each.pop.uid for each in scheduler.rounds[3].answers] == ["uid-a", "uid-b", "uid-c"]
+    assert replay.rounds == 2
+
+
+def test_rounds_that_never_end_stop_the_run_and_name_the_pods() -> None:
+    """A scheduler that writes another status each time keeps the instant going."""
+    count = iter(range(10_000))
+
+    def script(_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        return scheduler_pb2.RoundOutcomes(outcomes=[unschedulable("uid-p", str(next(count)))])
+
+    with pytest.raises(LoopError, match=r"1000 rounds at 0 ns.*default/p"):
+        play(script, [create_pod(make_pod())])
+
+
+def tick_script(every_s: int, *, tries: bool = True) -> Script:
+    """Return a script that finds no room, and asks for a tick each `every_s` seconds."""
+
+    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        due = round_.at_ns // (every_s * S) * every_s * S + every_s * S
+        ticked = any(event.HasField("tick") for event in round_.events)
+        uids = added(round_) or (["uid-p"] if ticked else [])
+        outcomes = [unschedulable(uid) for uid in uids] if tries else []
+        return scheduler_pb2.RoundOutcomes(outcomes=outcomes, next_wakeup_ns=due)
+
+    return script
+
+
+def ticks(scheduler: FakeScheduler) -> list[int]:
+    """Return the seconds at which a tick was told."""
+    return [
+        event.at_ns // S
+        for round_ in scheduler.rounds
+        for event in round_.events
+        if event.HasField("tick")
+    ]
+
+
+def test_a_replay_ends_once_each_pending_pod_was_tried_on_the_snapshot_as_it_stands() -> None:
+    """Ticks alone do not keep it going."""
+    scheduler, _, end = play(tick_script(30), [create(make_node()), create_pod(make_pod())])
+    assert (ticks(scheduler), end) == ([], End.SETTLED)
+
+
+def test_a_pod_is_tried_again_after_the_snapshot_has_changed() -> None:
+    """The first tick after the node went tries it, and then nothing is left."""
+    records = [create(make_node()), create_pod(make_pod()), at(45 * S, delete("Node", "n"))]
+    scheduler, replay, end = play(tick_script(30), records)
+    assert (ticks(scheduler), end) == ([30, 60], End.SETTLED)
+    assert replay.cluster.all_tried()
+
+
+def test_a_pod_that_no_tick_ever_tries_does_not_keep_a_replay_going() -> None:
+    """Ten minutes without a change are enough."""
+    records = [create(make_node()), create_pod(make_pod())]
+    scheduler, replay, end = play(tick_script(30, tries=False), records)
+    assert (end, ticks(scheduler)[-1]) == (End.SETTLED, 600)
+    assert list(replay.cluster.pending) == ["uid-p"]
+
+
+def test_a_pod_that_waits_for_no_tick_does_not_keep_a_replay_going() -> None:
+    """Nothing is to come at all."""
+    scheduler, _, end = play(idle, [create(make_node()), create_pod(make_pod())])
+    assert (len(scheduler.rounds), end) == (1, End.SETTLED)
+
+
+def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() -> None:
+    """A week of work that will never be done."""
+    records = [
+        create(make_node()),
+        create_pod(make_pod("long", node="n"), service_time_ns=604_800 * S),
+        create_pod(make_pod()),
+        at(S, delete("Pod", "long", grace_s=0)),
+    ]
+    scheduler, replay, end = play(tick_script(30), records)
+    assert (end, replay.now_ns, ticks(scheduler)) == (End.SETTLED, 30 * S, [30])
+
+
+def test_until_ends_a_replay_before_the_first_moment_after_it() -> None:
+    """What is due at that very time still happens, ticks too."""
+    records = [
+        create_pod(make_pod()),
+        at(60 * S, create(make_node())),
+        at(61 * S, delete("Node", "n")),
+    ]
+    scheduler, replay, end = play(tick_script(30), records, until_ns=60 * S)
+    assert (end, replay.now_ns) == (End.UNTIL, 60 * S)
+    assert list(replay.cluster.nodes) == ["n"]
+    assert ticks(scheduler) == [30, 60]
+
+
+def test_with_a_limit_ticks_go_on_to_it() -> None:
+    """A pod that waits is tried as often as it would have been."""
+    records = [header(window_end_ns=100 * S), create_pod(make_pod())]
+    scheduler, _, end = play(tick_script(30), records)
+    assert (ticks(scheduler), end) == ([30, 60, 90], End.WINDOW)
+    scheduler, _, end = play(tick_script(30), records, until_ns=60 * S)
+    assert (ticks(scheduler), end) == ([30, 60], End.UNTIL)
+    scheduler, _, end = play(tick_script(30), records, until_ns=200 * S)
+    assert end is End.WINDOW
+
+
+def test_without_anything_to_come_a_limit_is_not_waited_for() -> None:
+    """The replay has settled."""
+    _, _, end = play(bind_all, [create(make_node())], until_ns=100 * S)
+    assert end is End.SETTLED
+
+
+def test_every_tick_comes_first_in_its_round() -> None:
+    """Before what happens at the same moment."""
+    records = [create_pod(make_pod()), at(30 * S, create(make_node()))]
+    scheduler, _, _ = play(tick_script(30), records)
+    kinds = [each.WhichOneof("event") for each in scheduler.rounds[2].events]
+    assert (scheduler.rounds[2].at_ns, kinds) == (30 * S, ["tick", "add"])
