@@ -2,109 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 import grpc
 
 from replay.backends.errors import BackendError
 from replay.backends.stream import Exchange, describe
-from reprieve.eviction.v1alpha1 import (
-    eviction_pb2,
-    eviction_service_pb2,
-    eviction_service_pb2_grpc,
-)
-from reprieve.scheduler.v1alpha1 import (
-    scheduler_pb2,
-    scheduler_service_pb2,
-    scheduler_service_pb2_grpc,
-)
+from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2_grpc
+from reprieve.eviction.v1alpha1 import eviction_service_pb2 as eviction_rpc
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.client import CHANNEL_OPTIONS
 
-OPEN_S = 30.0
+DEADLINE_S = 30.0
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+
+
+class _Session(Generic[Request, Answer]):
+    """One session with a service: opened, streamed through, closed."""
+
+    def __init__(
+        self,
+        service: str,
+        address: str,
+        make_stub: Callable[[grpc.Channel], Any],
+        open_request: object,
+    ) -> None:
+        """Open the session. Raises BackendError where the service refuses or cannot be reached."""
+        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._stub = make_stub(self._channel)
+        try:
+            self.opened = self._stub.Open(open_request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            self._channel.close()
+            raise BackendError(
+                f"the {service} at {address} opened no session: {describe(error)}"
+            ) from error
+        self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
+        open_stream: Callable[[Iterator[Request]], Any] = self._stub.Stream
+        self.stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
+
+    def next_stamp(self) -> session_pb2.Stamp:
+        """Return the stamp of the next request."""
+        self._stamp.sequence += 1
+        return self._stamp
+
+    def close(self, make_request: Callable[..., object]) -> None:
+        """Forget the session; a service that has gone is no fault here."""
+        self.stream.close()
+        try:
+            self._stub.CloseSession(make_request(session=self._stamp.session), timeout=DEADLINE_S)
+        except grpc.RpcError:
+            return
+        finally:
+            self._channel.close()
 
 
 class SchedulerService:
     """A session with a SchedulerService."""
 
     def __init__(self, address: str, config: scheduler_pb2.SchedulerConfig) -> None:
-        self.address = address
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channel)
-        request = scheduler_service_pb2.OpenRequest(config=config)
-        try:
-            self.opened = self._stub.Open(request, timeout=OPEN_S)
-        except grpc.RpcError as error:
-            self._channel.close()
-            raise BackendError(
-                f"the scheduler at {address} opened no session: {describe(error)}"
-            ) from error
-        self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
-        self._exchange: Exchange[
-            scheduler_service_pb2.StreamRequest, scheduler_service_pb2.StreamResponse
-        ] = Exchange(self._stub.Stream, "scheduler", address)
-        self._sequence = 0
+        self._session: _Session[scheduler_rpc.StreamRequest, scheduler_rpc.StreamResponse]
+        self._session = _Session(
+            "scheduler",
+            address,
+            scheduler_service_pb2_grpc.SchedulerServiceStub,
+            scheduler_rpc.OpenRequest(config=config),
+        )
+        self.opened: scheduler_rpc.OpenResponse = self._session.opened
 
     def tell(self, round_: scheduler_pb2.Round) -> None:
         """Tell a round, or go on with one."""
-        self._sequence += 1
-        request = scheduler_service_pb2.StreamRequest(stamp=self._stamp, round=round_)
-        request.stamp.sequence = self._sequence
-        self._exchange.send(request)
+        request = scheduler_rpc.StreamRequest(stamp=self._session.next_stamp(), round=round_)
+        self._session.stream.send(request)
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round not answered yet. Raises BackendError."""
-        return self._exchange.receive().outcomes
+        return self._session.stream.receive().outcomes
 
     def close(self) -> None:
-        """Forget the session; a service that has gone is no fault here."""
-        self._exchange.close()
-        request = scheduler_service_pb2.CloseSessionRequest(session=self._stamp.session)
-        try:
-            self._stub.CloseSession(request, timeout=OPEN_S)
-        except grpc.RpcError:
-            return
-        finally:
-            self._channel.close()
+        """Forget the session."""
+        self._session.close(scheduler_rpc.CloseSessionRequest)
 
 
 class EvictionService:
     """A session with an EvictionService."""
 
     def __init__(self, address: str, config: eviction_pb2.EvictionConfig) -> None:
-        self.address = address
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
-        self._stub = eviction_service_pb2_grpc.EvictionServiceStub(self._channel)
-        request = eviction_service_pb2.OpenRequest(config=config)
-        try:
-            self.opened = self._stub.Open(request, timeout=OPEN_S)
-        except grpc.RpcError as error:
-            self._channel.close()
-            raise BackendError(
-                f"the eviction service at {address} opened no session: {describe(error)}"
-            ) from error
-        self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
-        self._exchange: Exchange[
-            eviction_service_pb2.StreamRequest, eviction_service_pb2.StreamResponse
-        ] = Exchange(self._stub.Stream, "eviction service", address)
-        self._sequence = 0
+        self._session: _Session[eviction_rpc.StreamRequest, eviction_rpc.StreamResponse]
+        self._session = _Session(
+            "eviction service",
+            address,
+            eviction_service_pb2_grpc.EvictionServiceStub,
+            eviction_rpc.OpenRequest(config=config),
+        )
+        self.opened: eviction_rpc.OpenResponse = self._session.opened
 
     def step(
-        self, operations: Sequence[eviction_service_pb2.NodeOperation]
-    ) -> Sequence[eviction_service_pb2.StepAnswer]:
+        self, operations: Sequence[eviction_rpc.NodeOperation]
+    ) -> Sequence[eviction_rpc.StepAnswer]:
         """Carry out a batch; one answer for each step, in order. Raises BackendError."""
-        self._sequence += 1
-        request = eviction_service_pb2.StreamRequest(stamp=self._stamp, operations=operations)
-        request.stamp.sequence = self._sequence
-        return self._exchange.exchange(request).answers
+        stamp = self._session.next_stamp()
+        request = eviction_rpc.StreamRequest(stamp=stamp, operations=operations)
+        return self._session.stream.exchange(request).answers
 
     def close(self) -> None:
-        """Forget the session; a service that has gone is no fault here."""
-        self._exchange.close()
-        request = eviction_service_pb2.CloseSessionRequest(session=self._stamp.session)
-        try:
-            self._stub.CloseSession(request, timeout=OPEN_S)
-        except grpc.RpcError:
-            return
-        finally:
-            self._channel.close()
+        """Forget the session."""
+        self._session.close(eviction_rpc.CloseSessionRequest)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from replay.cli.errors import ExitError
+from services.rpc.version import package_version
 
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
@@ -50,14 +50,6 @@ class LazyGroup(click.Group):
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
-
-
-def package_version() -> str:
-    """Return Reprieve's version for people, also where it is not installed."""
-    try:
-        return version("reprieve")
-    except PackageNotFoundError:
-        return "unknown (not installed)"
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from replay.backends.errors import BackendError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError
-from replay.cli.main import package_version
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments, trace_options
@@ -22,6 +21,7 @@ from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.version import package_version
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import TelemetryError
 

@@ -61,6 +61,7 @@ class Pressure:
         self._journal = journal
         self._backend = backend
         self._profiles = UsageProfiles()
+        self._due: dict[str, None] = {}
         self._since_ns: dict[str, int] = {}
         self._sent: dict[str, frozenset[str]] = {}
         self._under: dict[str, frozenset[str]] = {}
@@ -97,10 +98,20 @@ class Pressure:
             self._timeline.plan(since_ns + offset_ns, Kind.OVERHEAD, node_name)
         self._look(now_ns, node_name, is_known=False)
 
-    def step(self, now_ns: int, node_names: Sequence[str]) -> None:
-        """Step nodes that are due, all in one exchange."""
+    @property
+    def has_due(self) -> bool:
+        """Tell whether a node's step is due in this moment."""
+        return bool(self._due)
+
+    def take_due(self, node_name: str) -> None:
+        """Note that a node's step is due; it is taken when all else of the moment is over."""
+        self._due[node_name] = None
+
+    def step(self, now_ns: int) -> None:
+        """Step the nodes that are due, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
-        names = [name for name in node_names if name in self._cluster.nodes]
+        names = [name for name in self._due if name in self._cluster.nodes]
+        self._due.clear()
         if not names:
             return
         answers = self._backend.step([self._operation(now_ns, name) for name in names])
@@ -123,6 +134,7 @@ class Pressure:
 
     def forget(self, node_name: str) -> None:
         """Drop what is known of a node that has gone."""
+        self._due.pop(node_name, None)
         self._timeline.cancel(Kind.STEP, node_name)
         self._timeline.cancel(Kind.OVERHEAD, node_name)
         self._since_ns.pop(node_name, None)
@@ -134,7 +146,9 @@ class Pressure:
     # Steps
 
     def _look(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
-        """Plan the next step; one that is planned already is no longer idle."""
+        """Plan the next step, unless one is due now; one that is planned is no longer idle."""
+        if node_name in self._due:
+            return
         planned_ns = self._timeline.planned_ns(Kind.STEP, node_name)
         if planned_ns is not None:
             self._timeline.plan(planned_ns, Kind.STEP, node_name)

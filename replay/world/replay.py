@@ -156,33 +156,33 @@ class Replay:
 
     def _instant(self, now_ns: int, source: _Source) -> None:
         self.instants += 1
-        steps: dict[str, None] = {}
         for number in itertools.count():
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             self.journal.round_ = number
-            self._take_due(now_ns, source, steps)
+            self._take_due(now_ns, source)
             self._reconcile(now_ns)
             tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
             if self.cluster.events or self._answers or tick:
                 self._round(now_ns, number, tick=tick)
-            elif steps:
-                self._pressure.step(now_ns, list(steps))
-                steps.clear()
+            elif self._pressure.has_due:
+                self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
                 break
         if self._snapshot_version != self.cluster.snapshot_version:
             self._snapshot_version = self.cluster.snapshot_version
             self._snapshot_since_ns = now_ns
 
-    def _take_due(self, now_ns: int, source: _Source, steps: dict[str, None]) -> None:
+    def _take_due(self, now_ns: int, source: _Source) -> None:
+        """Take what is due: records, then actions; steps wait until all else is over."""
         for record in source.take_due(now_ns):
             self._inputs.feed(now_ns, record)
-        for action in self.timeline.take_due(now_ns):
+        due = self.timeline.take_due(now_ns)
+        for action in due:
             if action.kind is Kind.STEP:
-                steps[action.key] = None
-            else:
-                self._act(now_ns, action)
+                self._pressure.take_due(action.key)
+        for action in due:
+            self._act(now_ns, action)
 
     def _act(self, now_ns: int, action: Action) -> None:
         match action.kind:
@@ -190,6 +190,8 @@ class Replay:
                 self._budgets.recheck(action.key)
             case Kind.OVERHEAD:
                 self._pressure.node_changed(now_ns, action.key)
+            case Kind.STEP:
+                pass
             case _:
                 pod = self.cluster.pods.get(action.key)
                 if pod is not None:

@@ -7,7 +7,7 @@ a node's eviction manager.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -45,9 +45,13 @@ class UsageProfiles:
         self._profiles: dict[int, _Profile] = {}
         self._by_template: dict[int, int] = {}
         self._by_node: dict[str, _Profile] = {}
+        self._tells_memory = False
+        self._tells_storage = False
 
     def add(self, profile: trace_pb2.UsageProfile) -> None:
         """Take a profile from the trace."""
+        self._tells_memory |= any(each.HasField("memory_bytes") for each in profile.segments)
+        self._tells_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
         self._profiles[profile.id] = _Profile(profile)
         if profile.template_id:
             self._by_template[profile.template_id] = profile.id
@@ -82,7 +86,11 @@ class UsageProfiles:
     def observe(
         self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord], now_ns: int
     ) -> eviction_pb2.Observations:
-        """Return what the kubelet of a node that is there since `since_ns` sees at `now_ns`."""
+        """Return what the kubelet of a node that is there since `since_ns` sees at `now_ns`.
+
+        Memory and disk are seen where the trace tells of them at all: what it does not tell of
+        counts as nothing then.
+        """
         observations = eviction_pb2.Observations()
         segments = []
         for pod in pods:
@@ -94,30 +102,33 @@ class UsageProfiles:
         own = self._by_node.get(node.metadata.name)
         if own is not None:
             segments.append(own.at(now_ns - since_ns))
-        _node_stats(observations, node, segments, now_ns)
+        capacity = node.status.capacity or node.status.allocatable
+        if self._tells_memory and "memory" in capacity:
+            used = sum(each.memory_bytes for each in segments)
+            _memory_stats(observations.memory, quantity.value(capacity["memory"]), used, now_ns)
+        if self._tells_storage and "ephemeral-storage" in capacity:
+            whole, used = (
+                capacity["ephemeral-storage"],
+                sum(each.storage_bytes for each in segments),
+            )
+            _fs_stats(observations.node_fs, quantity.value(whole), used, now_ns)
         return observations
 
 
-def _node_stats(
-    observations: eviction_pb2.Observations,
-    node: node_pb2.Node,
-    segments: Sequence[trace_pb2.UsageSegment],
-    now_ns: int,
+def _memory_stats(
+    stats: eviction_pb2.MemoryStats, capacity_bytes: int, used_bytes: int, now_ns: int
 ) -> None:
-    """Fill in memory and file system, as far as usage and capacity are known."""
-    capacity = node.status.capacity or node.status.allocatable
-    memory = [each.memory_bytes for each in segments if each.HasField("memory_bytes")]
-    if memory and "memory" in capacity:
-        whole = quantity.value(capacity["memory"])
-        observations.memory.available_bytes = max(0, whole - sum(memory))
-        observations.memory.working_set_bytes = min(whole, sum(memory))
-        observations.memory.time_ns = now_ns
-    storage = [each.storage_bytes for each in segments if each.HasField("storage_bytes")]
-    if storage and "ephemeral-storage" in capacity:
-        whole = quantity.value(capacity["ephemeral-storage"])
-        observations.node_fs.available_bytes = max(0, whole - sum(storage))
-        observations.node_fs.capacity_bytes = whole
-        observations.node_fs.time_ns = now_ns
+    stats.available_bytes = max(0, capacity_bytes - used_bytes)
+    stats.working_set_bytes = min(capacity_bytes, used_bytes)
+    stats.time_ns = now_ns
+
+
+def _fs_stats(
+    stats: eviction_pb2.FsStats, capacity_bytes: int, used_bytes: int, now_ns: int
+) -> None:
+    stats.available_bytes = max(0, capacity_bytes - used_bytes)
+    stats.capacity_bytes = capacity_bytes
+    stats.time_ns = now_ns
 
 
 def _pod_stats(

@@ -32,11 +32,11 @@ from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
     restore_session,
-    service_version,
     write_checkpoint,
 )
 from services.rpc.errors import FieldError, StaleError
 from services.rpc.sessions import Session, Sessions
+from services.rpc.version import package_version
 
 SERVICE = "eviction"
 FULL_NAME = "reprieve.eviction.v1alpha1.EvictionService"
@@ -60,7 +60,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             config=config_to_message(read.config),
             thresholds=map(threshold_to_message, read.thresholds),
             warnings=read.warnings,
-            version=service_version(),
+            version=package_version(),
             resumable=True,
         )
 

@@ -30,11 +30,11 @@ from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
     restore_session,
-    service_version,
     write_checkpoint,
 )
 from services.rpc.errors import FieldError, LimitError, StaleError
 from services.rpc.sessions import Session, Sessions, StampLike
+from services.rpc.version import package_version
 
 SERVICE = "queue"
 FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"
@@ -74,7 +74,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
             session=session.name,
             epoch=session.epoch,
             config=config_message(config),
-            version=service_version(),
+            version=package_version(),
             resumable=True,
         )
 

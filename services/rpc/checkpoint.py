@@ -7,7 +7,6 @@ same service of the same version reads it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
@@ -16,6 +15,7 @@ import zstandard
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.errors import FieldError, LimitError, PreconditionError
 from services.rpc.sessions import Core, Session, Sessions
+from services.rpc.version import package_version
 
 CHUNK_BYTES_MAX = 1024 * 1024
 STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
@@ -28,21 +28,13 @@ class ForeignCheckpointError(PreconditionError):
     reason = "FOREIGN_CHECKPOINT"
 
 
-def service_version() -> str:
-    """Return the version that the services answer and checkpoints carry."""
-    try:
-        return version("reprieve")
-    except PackageNotFoundError:
-        return "0+source"
-
-
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
     """Return what a checkpoint of `session` begins with; `service` is its short name."""
     return session_pb2.CheckpointInfo(
         session=session.name,
         sequence=session.sequence,
         at_ns=session.at_ns,
-        version=service_version(),
+        version=package_version(),
         service=service,
         epoch=session.epoch,
     )
@@ -112,9 +104,9 @@ def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.Ch
             f"chunk.info.service: the {service} service does not read a checkpoint of "
             f"{info.service!r}"
         )
-    if info.version != service_version():
+    if info.version != package_version():
         raise ForeignCheckpointError(
-            f"chunk.info.version: version {service_version()} does not read a checkpoint of "
+            f"chunk.info.version: version {package_version()} does not read a checkpoint of "
             f"version {info.version!r}"
         )
     if not info.session:

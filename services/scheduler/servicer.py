@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import grpc
@@ -14,6 +13,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from services.config.legacy_scheduler import preemption_disabled
 from services.rpc.errors import FieldError, PreconditionError, StaleError, UnservedError
 from services.rpc.sessions import Session, Sessions
+from services.rpc.version import package_version
 from services.scheduler import evaluation
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Options
@@ -22,14 +22,6 @@ from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 DEFAULT_RULES = "v1.34"
 _Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def package_version() -> str:
-    """Return Reprieve's version, "unknown" where it runs from sources that are not installed."""
-    try:
-        return version("reprieve")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def options_of(config: scheduler_pb2.SchedulerConfig, queue_mode: str) -> Options:

@@ -1,0 +1,255 @@
+"""Random workloads against a scheduler that binds, preempts and fails at random.
+
+Whatever a scheduler decides, the world must stay one that an API server could hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.world.cluster import Cluster, controller_uid
+from replay.world.models import Models
+from replay.world.replay import Limits, Replay
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.budget import IntOrPercent
+from services.rpc.kube_codec import budget_from_message
+
+TERMINAL = ("Succeeded", "Failed")
+
+
+class RandomScheduler:
+    """Knows the cluster and decides at random; a tick each 30 s tries the pending pods again."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = Random(seed)  # noqa: S311 - chance makes the cases, not the outcome
+        self._told: deque[scheduler_pb2.Round] = deque()
+        self.cluster = Cluster()
+
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Take a message."""
+        self._told.append(round_)
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Decide on some pending pods at the first round of an instant."""
+        round_ = self._told.popleft()
+        outcomes = scheduler_pb2.RoundOutcomes()
+        outcomes.next_wakeup_ns = (round_.at_ns // (30 * SECOND_NS) + 1) * 30 * SECOND_NS
+        if round_.events_only or round_.round > 3:
+            return outcomes
+        for uid in list(self.cluster.pending):
+            if self._random.random() < 0.7:
+                self._decide(uid, outcomes.outcomes.add())
+        return outcomes
+
+    def _decide(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
+        outcome.pop.uid = outcome.pod.uid = uid
+        node = self._random.choice([*self.cluster.nodes, "gone"])
+        kind = self._random.random()
+        if kind < 0.6:
+            outcome.bind.node_name = node
+        elif kind < 0.9:
+            outcome.unschedulable.message = f"0/{len(self.cluster.nodes)} nodes are available"
+            victims = list(self.cluster.active_by_node.get(node, ()))
+            if victims and kind < 0.75:
+                outcome.unschedulable.nominated_node_name = node
+                for victim in self._random.sample(victims, min(2, len(victims))):
+                    outcome.unschedulable.preemption.victims.add().pod.uid = victim
+        else:
+            outcome.failure.message = "chance"
+
+
+class Watch:
+    """Checks what holds after every round."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._version = 0
+        self.rounds = 0
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Check the round, and the cluster as its budgets were computed for it."""
+        self.rounds += 1
+        for event in round_.events:
+            assert event.at_ns == round_.at_ns
+            self._check_version(event)
+        if not round_.answers and not round_.events:
+            return
+        check_places(self._cluster)
+        check_budgets(self._cluster)
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Ignore what was decided."""
+
+    def _check_version(self, event: scheduler_pb2.Event) -> None:
+        version = _version(event)
+        if version is not None:
+            assert version > self._version
+            self._version = version
+
+
+def _version(event: scheduler_pb2.Event) -> int | None:
+    match event.WhichOneof("event"):
+        case "patch":
+            return int(event.patch.resource_version)
+        case "add" | "update":
+            told = event.add if event.HasField("add") else event.update
+            return int(getattr(told, told.WhichOneof("object") or "").metadata.resource_version)
+    return None
+
+
+def check_places(cluster: Cluster) -> None:
+    """Check that each pod is in one place, and that all indexes agree with the pods."""
+    by_node: dict[str, set[str]] = {}
+    active: dict[str, set[str]] = {}
+    by_owner: dict[str, set[str]] = {}
+    pending = set()
+    for uid, pod in cluster.pods.items():
+        assert cluster.pod_uids[pod.key] == uid == pod.message.metadata.uid
+        node, ended = pod.message.spec.node_name, pod.message.status.phase in TERMINAL
+        if node:
+            by_node.setdefault(node, set()).add(uid)
+        else:
+            assert not ended
+            assert not pod.is_terminating
+            pending.add(uid)
+        if node and not ended:
+            active.setdefault(node, set()).add(uid)
+        if owner := controller_uid(pod.message):
+            by_owner.setdefault(owner, set()).add(uid)
+    assert len(cluster.pod_uids) == len(cluster.pods)
+    assert {node: set(pods) for node, pods in cluster.pods_by_node.items()} == by_node
+    assert {node: set(pods) for node, pods in cluster.active_by_node.items()} == active
+    assert {owner: set(pods) for owner, pods in cluster.pods_by_owner.items()} == by_owner
+    assert set(cluster.pending) == pending
+    assert by_node.keys() <= cluster.nodes.keys()
+    assert cluster.tried == sum(
+        pod.tried_at == cluster.snapshot_version for pod in cluster.pending.values()
+    )
+
+
+def check_budgets(cluster: Cluster) -> None:
+    """Check every budget's status against a count from scratch."""
+    for message in cluster.budgets.values():
+        value = budget_from_message(message)
+        assert value.selector is not None
+        covered = [
+            pod.message
+            for pod in cluster.pods.values()
+            if pod.message.metadata.namespace == value.namespace
+            and value.selector.matches(pod.message.metadata.labels)
+        ]
+        healthy = sum(
+            any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+            and not pod.metadata.HasField("deletion_timestamp")
+            for pod in covered
+        )
+        owners = {controller_uid(pod) for pod in covered} - {""}
+        deployments = {
+            cluster.replica_sets[owner].metadata.owner_references[0].uid
+            for owner in owners
+            if owner in cluster.replica_sets
+        }
+        scale = sum(cluster.deployments[uid].spec.replicas for uid in deployments)
+        is_known = all(owner in cluster.replica_sets for owner in owners)
+        counts = expected_counts(
+            value.min_available, value.max_unavailable, healthy, len(covered), scale
+        )
+        status = message.status
+        if is_known or (value.min_available is not None and not value.min_available.percent):
+            assert counts == (
+                status.current_healthy,
+                status.desired_healthy,
+                status.expected_pods,
+                status.disruptions_allowed,
+            )
+        else:
+            assert status.disruptions_allowed == 0
+
+
+def expected_counts(
+    least: IntOrPercent | None, most: IntOrPercent | None, healthy: int, pods: int, scale: int
+) -> tuple[int, int, int, int]:
+    """Return healthy, desired, expected and allowed by the textbook."""
+    if most is not None:
+        lost = math.ceil(scale * most.amount / 100) if most.percent else most.amount
+        desired, expected = max(0, scale - lost), scale
+    else:
+        assert least is not None
+        expected = scale if least.percent else pods
+        desired = math.ceil(scale * least.amount / 100) if least.percent else least.amount
+    allowed = max(0, healthy - desired) if expected else 0
+    return healthy, desired, expected, allowed
+
+
+def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
+    """Return a workload into which users meddle: nodes and pods go, Deployments are scaled."""
+    random = Random(seed)  # noqa: S311 - chance makes the cases
+    records = list(generate(options))
+    deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
+    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    for _ in range(12):
+        at_ns = random.randrange(options.window_ns)
+        record = trace_pb2.Record(at_ns=at_ns)
+        match random.randrange(4):
+            case 0:
+                name = f"node-{random.randrange(options.nodes):04d}"
+                record.delete.object.CopyFrom(ObjectRef(kind="Node", name=name))
+            case 1:
+                name = random.choice(names)
+                ref = ObjectRef(kind="Pod", namespace="default", name=name)
+                record.delete.object.CopyFrom(ref)
+                record.delete.grace_period_s = random.choice([0, 1, 30])
+            case 2:
+                record.update.deployment.CopyFrom(random.choice(deployments))
+                record.update.deployment.spec.replicas = random.randrange(8)
+            case _:
+                name = random.choice(deployments).metadata.name
+                ref = ObjectRef(kind="Deployment", namespace="default", name=name)
+                record.delete.object.CopyFrom(ref)
+        records.append(record)
+    return sorted(records, key=lambda each: each.at_ns)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 2**16))
+def test_whatever_is_decided_the_world_stays_whole_and_two_runs_are_equal(seed: int) -> None:
+    """Places, indexes, budgets, versions and times hold after every round."""
+    options = GenerateOptions(
+        seed=seed,
+        nodes=4,
+        pods=40,
+        deployments=3,
+        budgets=6,
+        window_ns=90 * SECOND_NS,
+        service_ns=40 * SECOND_NS,
+    )
+    logs = []
+    for _ in range(2):
+        scheduler = RandomScheduler(seed)
+        watch = Watch(scheduler.cluster)
+        entries: list[trace_pb2.Decision] = []
+        replay = Replay(
+            scheduler,
+            None,
+            models=Models(),
+            sink=entries.append,
+            observer=watch,
+            cluster=scheduler.cluster,
+        )
+        replay.run(iter(meddled(seed, options)), Limits())
+        check_places(scheduler.cluster)
+        times = [(entry.at_ns, entry.round) for entry in entries]
+        assert times == sorted(times)
+        assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
+        assert watch.rounds > 20
+        logs.append([entry.SerializeToString(deterministic=True) for entry in entries])
+    assert logs[0] == logs[1]
