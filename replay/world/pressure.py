@@ -158,7 +158,11 @@ class Pressure:
     def _active(self, node_name: str) -> list[PodRecord]:
         """Return the pods that the kubelet runs, in the order in which it was given them."""
         pods = self._cluster.active_by_node.get(node_name, {}).values()
-        return [pod for pod in pods if pod.message.status.HasField("start_time")]
+        return [
+            pod
+            for pod in pods
+            if pod.running_ns is not None or pod.message.status.HasField("start_time")
+        ]
 
     def _operation(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
         pods = self._active(node_name)

@@ -61,6 +61,7 @@ class SchedulerSession:
         self._encoder = StepEncoder(self.messages)
         self._batch_size = batch_size or BATCH_SIZE
         self._batch: list[_Taken] = []
+        self._heads: Sequence[queue_pb2.Head] = ()
         self.broken = ""
 
     async def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
@@ -177,30 +178,41 @@ class SchedulerSession:
     ) -> None:
         if round_.events_only:
             await self.queue.post(operations)
+            self._heads = ()
             return
         left = round_.max_pods or 2**31
-        wanted = min(self._batch_size, left)
-        while True:
-            began = perf_counter_ns()
-            reply = await self.queue.exchange(operations, wanted)
-            outcomes.phases.add(
-                name="queueExchange", wall_ns=perf_counter_ns() - began, pods=len(reply.heads)
-            )
-            outcomes.queue_exchanges += 1
-            outcomes.next_wakeup_ns = reply.next_wakeup_ns
-            left -= self._settle(reply.applied, round_, outcomes)
-            if not reply.heads or left <= 0:
-                outcomes.more = bool(reply.heads)
-                return
-            operations = await self._decide(reply.heads, min(wanted, left), round_.at_ns)
+        while left > 0:
+            if operations or not self._heads:
+                left -= await self._exchange(operations, round_, outcomes)
+            if not self._heads:
+                break
+            count = min(self._batch_size, left)
+            operations = await self._decide(self._heads[:count], round_.at_ns)
+        outcomes.more = bool(self._heads)
+
+    async def _exchange(
+        self,
+        operations: list[queue_pb2.Operation],
+        round_: scheduler_pb2.Round,
+        outcomes: scheduler_pb2.RoundOutcomes,
+    ) -> int:
+        """Commit what was decided, look at the next heads, and count what the queue accepted."""
+        began = perf_counter_ns()
+        reply = await self.queue.exchange(operations, self._batch_size)
+        taken_ns = perf_counter_ns() - began
+        outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
+        outcomes.queue_exchanges += 1
+        outcomes.next_wakeup_ns = reply.next_wakeup_ns
+        self._heads = reply.heads
+        return self._settle(reply.applied, round_, outcomes)
 
     async def _decide(
-        self, heads: Sequence[queue_pb2.Head], count: int, now_ns: int
+        self, heads: Sequence[queue_pb2.Head], now_ns: int
     ) -> list[queue_pb2.Operation]:
         """Decide heads in order and return what the queue is told, with `_batch` beside it."""
         operations: list[queue_pb2.Operation] = []
         self._batch = []
-        for message in heads[:count]:
+        for message in heads:
             began = perf_counter_ns()
             decision = self.core.decide(head_from_message(message), now_ns)
             begin = len(operations)

@@ -219,7 +219,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
     return sorted(records, key=lambda each: each.at_ns)
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**16))
 def test_whatever_is_decided_the_world_stays_whole_and_two_runs_are_equal(seed: int) -> None:
     """Places, indexes, budgets, versions and times hold after every round."""

@@ -1,0 +1,141 @@
+"""A node under memory pressure, from the first leak to the end of the condition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.runner import Finished
+from replay.world.replay import End
+from reprieve.kube.v1alpha1 import node_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.e2e.replays import bindings, run
+
+S = 1_000_000_000
+MIB = 1 << 20
+LEAK_S, SECOND_NODE_S = 63, 30
+TAINT = "node.kubernetes.io/memory-pressure"
+
+
+def node(name: str) -> object_pb2.Object:
+    """Return a node of 4 GiB."""
+    made = node_pb2.Node()
+    made.metadata.name = name
+    for amounts in (made.status.capacity, made.status.allocatable):
+        amounts.update({"cpu": "4", "memory": "4Gi", "pods": "110"})
+    return object_pb2.Object(node=made)
+
+
+def usage(id_: int, *segments: tuple[int, int]) -> trace_pb2.UsageProfile:
+    """Return a profile of (offset in s, memory in MiB)."""
+    made = trace_pb2.UsageProfile(id=id_)
+    for offset_s, mib in segments:
+        made.segments.add(offset_ns=offset_s * S, memory_bytes=mib * MIB)
+    return made
+
+
+def container(pod: pod_pb2.PodSpec) -> None:
+    """Give a pod a container that asks for 1 GiB."""
+    pod.containers.add(name="c").resources.requests.update({"cpu": "1", "memory": "1Gi"})
+
+
+def leaky() -> workloads_pb2.ReplicaSet:
+    """Return a ReplicaSet of one pod."""
+    made = workloads_pb2.ReplicaSet()
+    made.metadata.name, made.metadata.namespace, made.metadata.uid = "leaky", "default", "uid-leaky"
+    made.spec.replicas = 1
+    made.spec.template.metadata.labels["app"] = "leaky"
+    container(made.spec.template.spec)
+    return made
+
+
+def records() -> list[trace_pb2.Record]:
+    """Return the trace: a steady pod and one that leaks on "n1", and later an empty "n2"."""
+    steady = trace_pb2.PodCreate(life=trace_pb2.PodLife(usage_id=2))
+    steady.pod.metadata.name = "steady"
+    steady.pod.spec.node_name = "n1"
+    steady.pod.status.phase = "Running"
+    container(steady.pod.spec)
+    told = [
+        trace_pb2.Record(create=node("n1")),
+        trace_pb2.Record(usage=usage(1, (0, 200), (LEAK_S, 3200))),
+        trace_pb2.Record(usage=usage(2, (0, 800))),
+        trace_pb2.Record(pod_create=steady),
+    ]
+    for ordinal, usage_id in enumerate((1, 2)):
+        record = trace_pb2.Record()
+        made = record.controller_pod
+        made.owner.kind, made.owner.namespace, made.owner.name = "ReplicaSet", "default", "leaky"
+        made.ordinal, made.name, made.life.usage_id = ordinal, f"leaky-{ordinal}", usage_id
+        told.append(record)
+    told.append(trace_pb2.Record(create=object_pb2.Object(replica_set=leaky())))
+    told.append(trace_pb2.Record(at_ns=SECOND_NODE_S * S, create=node("n2")))
+    for sequence, record in enumerate(told, 1):
+        record.sequence = sequence
+    return told
+
+
+def log(finished: Finished) -> list[tuple[int, str, str]]:
+    """Return the decision log as (seconds, what, object)."""
+    return [
+        (
+            each.at_ns // S,
+            each.observed.WhichOneof("observed") or "",
+            each.observed.object.name,
+        )
+        for each in finished.run.decisions()
+    ]
+
+
+@pytest.mark.e2e
+def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Condition and taint come with the first step that sees it and go 5 min after the last."""
+    finished = run(services, records(), tmp_path / "run")
+    assert log(finished) == [
+        (0, "scheduled", "leaky-0"),
+        (0, "started", "leaky-0"),
+        (70, "condition_changed", "n1"),
+        (70, "evicted", "leaky-0"),
+        (71, "finished", "leaky-0"),
+        (71, "scheduled", "leaky-1"),
+        (71, "started", "leaky-1"),
+        (371, "condition_changed", "n1"),
+    ]
+    assert {name: bound.node for name, bound in bindings(finished).items()} == {
+        "leaky-0": "n1",
+        "leaky-1": "n2",
+    }
+    cluster = finished.replay.cluster
+    evicted = cluster.pods[cluster.pod_uids["default/leaky-0"]].message.status
+    assert (evicted.phase, evicted.reason) == ("Failed", "Evicted")
+    assert evicted.message == (
+        "The node was low on resource: memory. Threshold quantity: 100Mi, available: 96Mi. "
+        "Container c was using 3200Mi, request is 1Gi, has larger consumption of memory. "
+    )
+    target = next(each for each in evicted.conditions if each.type == "DisruptionTarget")
+    assert (target.status, target.reason) == ("True", "TerminationByKubelet")
+    assert finished.replay.timeline.is_idle
+    assert finished.summary.end == End.SETTLED.value
+
+
+@pytest.mark.e2e
+def test_the_condition_stands_on_the_node_with_its_taint_while_it_holds(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """A replay that stops in between shows both; one that goes on shows neither."""
+    stopped = [
+        trace_pb2.Record(header=trace_pb2.Header(format_version=1, window_end_ns=200 * S)),
+        *records(),
+    ]
+    for trace, shown in ((stopped, True), (records(), False)):
+        finished = run(services, trace, tmp_path / f"shown-{shown}")
+        found = finished.replay.cluster.nodes["n1"]
+        assert [taint.key for taint in found.spec.taints] == ([TAINT] if shown else [])
+        status = next(
+            each.status for each in found.status.conditions if each.type == "MemoryPressure"
+        )
+        assert status == ("True" if shown else "False")
