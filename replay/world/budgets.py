@@ -11,14 +11,14 @@ is 2 min).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replay.world.cluster import Changed, Cluster
 from replay.world.conditions import nanoseconds
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
-from reprieve.kube.v1alpha1 import policy_pb2
+from reprieve.kube.v1alpha1 import pod_pb2, policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.rpc.kube_codec import budget_from_message
 
@@ -52,21 +52,30 @@ class _Watched:
     healthy: int = 0
     owners: dict[str, int] = field(default_factory=dict)
 
-    def look(self, uid: str, pod: PodRecord | None) -> bool:
-        """Count a pod as it is now, None for one that has gone; tell whether it matters here."""
+    def count(self, pod: PodRecord) -> None:
+        """Count a pod as it is now."""
+        self.drop(pod.uid)
+        now = _Member(pod.is_ready and not pod.is_terminating, pod.owner_uid)
+        self.members[pod.uid] = now
+        self.healthy += now.healthy
+        self.owners[now.owner_uid] = self.owners.get(now.owner_uid, 0) + 1
+
+    def drop(self, uid: str) -> None:
+        """Count a pod no more; one that is not counted is accepted."""
         before = self.members.pop(uid, None)
         if before is not None:
             self.healthy -= before.healthy
             self.owners[before.owner_uid] -= 1
             if not self.owners[before.owner_uid]:
                 del self.owners[before.owner_uid]
-        if pod is None or not _covers(self.value, pod):
-            return before is not None
-        now = _Member(pod.is_ready and not pod.is_terminating, pod.owner_uid)
-        self.members[uid] = now
-        self.healthy += now.healthy
-        self.owners[now.owner_uid] = self.owners.get(now.owner_uid, 0) + 1
-        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Cover:
+    """The budgets over a pod, by key; they are the same while its message is (labels are in it)."""
+
+    message: pod_pb2.Pod
+    budgets: Mapping[str, _Watched]
 
 
 class DisruptionController:
@@ -80,6 +89,7 @@ class DisruptionController:
         self._recorded_status = recorded_status
         self._watched: dict[str, _Watched] = {}
         self._by_namespace: dict[str, dict[str, _Watched]] = {}
+        self._covers: dict[str, _Cover] = {}
 
     def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
         """Add or replace a budget; raises FieldError for one that cannot be read.
@@ -93,7 +103,9 @@ class DisruptionController:
             _keep_status(self._cluster.budgets.get(key), message)
         watched = _Watched(value)
         for pod in self._cluster.pods.values():
-            watched.look(pod.uid, pod)
+            if _is_covered(value, pod):
+                watched.count(pod)
+        self._covers.clear()
         self._watched[key] = watched
         self._by_namespace.setdefault(value.namespace, {})[key] = watched
         self._cluster.put_budget(now_ns, message)
@@ -103,6 +115,7 @@ class DisruptionController:
         """Forget a budget; an unknown one is accepted."""
         watched = self._watched.pop(key, None)
         if watched is not None:
+            self._covers.clear()
             del self._by_namespace[watched.value.namespace][key]
             self._timeline.cancel(Kind.RECHECK, key)
             self._cluster.remove_budget(now_ns, key)
@@ -123,17 +136,30 @@ class DisruptionController:
         if self._recorded_status:
             return
         stale = dict.fromkeys(key for key in changed.budgets if key in self._watched)
-        for uid, message in changed.pods.items():
-            stale |= dict.fromkeys(self._concerned(uid, message.metadata.namespace))
+        for uid in changed.pods if self._watched else ():
+            stale |= dict.fromkeys(self._concerned(uid))
         for key in stale:
             self._sync(now_ns, key)
 
-    def _concerned(self, uid: str, namespace: str) -> Iterator[str]:
-        """Count one pod anew and yield the budgets that it concerns."""
-        pod = self._cluster.pods.get(uid)
-        for key, watched in self._by_namespace.get(namespace, {}).items():
-            if watched.look(uid, pod):
-                yield key
+    def _concerned(self, uid: str) -> Iterable[str]:
+        """Count one pod anew and return the budgets that it concerns, or has concerned."""
+        pod, cover = self._cluster.pods.get(uid), self._covers.get(uid)
+        if pod is not None and cover is not None and cover.message is pod.message:
+            for watched in cover.budgets.values():
+                watched.count(pod)
+            return cover.budgets
+        left = [key for key, watched in self._watched.items() if uid in watched.members]
+        for key in left:
+            self._watched[key].drop(uid)
+        self._covers.pop(uid, None)
+        if pod is None:
+            return left
+        budgets = self._by_namespace.get(pod.message.metadata.namespace, {})
+        found = {key: each for key, each in budgets.items() if _is_covered(each.value, pod)}
+        for watched in found.values():
+            watched.count(pod)
+        self._covers[uid] = _Cover(pod.message, found)
+        return [*left, *found]
 
     def _sync(self, now_ns: int, key: str) -> None:
         message, watched = self._cluster.budgets[key], self._watched[key]
@@ -256,7 +282,7 @@ def _keep_status(
     message.status.CopyFrom(status)
 
 
-def _covers(value: PodDisruptionBudget, pod: PodRecord) -> bool:
+def _is_covered(value: PodDisruptionBudget, pod: PodRecord) -> bool:
     meta = pod.message.metadata
     return (
         value.selector is not None

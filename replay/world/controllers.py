@@ -24,6 +24,8 @@ from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 HASH_LABEL = "pod-template-hash"
+GENERATED_BASE_MAX = 58
+"""Letters of a generateName that are kept, so that a name of 63 comes out."""
 
 
 class Controllers:
@@ -210,8 +212,12 @@ class Controllers:
         return self._lives.create(now_ns, pod, life)
 
     def _free_name(self, owner: meta_pb2.ObjectMeta, ordinal: int, recorded: str) -> str:
-        """Return the recorded name, or one that is made, whichever no other pod has."""
-        made = (f"{owner.name}-{name_suffix(owner.uid, ordinal, 5 + more)}" for more in count())
+        """Return the recorded name, or one that is made, whichever no other pod has.
+
+        Source: kubernetes v1.34 apiserver pkg/storage/names/generate.go, GenerateName.
+        """
+        base = f"{owner.name}-"[:GENERATED_BASE_MAX]
+        made = (base + name_suffix(owner.uid, ordinal, 5 + more) for more in count())
         names = chain((recorded,) if recorded else (), made)
         return next(
             name for name in names if f"{owner.namespace}/{name}" not in self._cluster.pod_uids

@@ -113,6 +113,7 @@ class Replay:
             self.journal,
         )
         self._answers: list[scheduler_pb2.Answer] = []
+        self._last_told: list[scheduler_pb2.Event] = []
         self._wakeup_ns = 0
         self._snapshot_version = 0
         self._snapshot_since_ns = 0
@@ -215,6 +216,7 @@ class Replay:
         events = self.cluster.take_events()
         if tick:
             events.insert(0, scheduler_pb2.Event(at_ns=now_ns, tick=scheduler_pb2.Tick()))
+        self._last_told = events
         answers, self._answers = self._answers, []
         told = [self._tell(each) for each in _messages(now_ns, number, answers, events)]
         while told:
@@ -232,11 +234,26 @@ class Replay:
         return round_
 
     def _loop_text(self, now_ns: int) -> str:
-        names = ", ".join(pod.key for pod in itertools.islice(self.cluster.pending.values(), 5))
+        told = dict.fromkeys(name for event in self._last_told if (name := _pod_name(event)))
+        names = ", ".join(itertools.islice(told, 5))
         return (
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
-            f"round over these pods: {names or 'none pending'}"
+            f"round over these pods: {names or 'none'}"
         )
+
+
+def _pod_name(event: scheduler_pb2.Event) -> str:
+    """Return the namespace/name of the pod that an event is about, "" for another object's."""
+    match event.WhichOneof("event"):
+        case "patch":
+            return f"{event.patch.pod.namespace}/{event.patch.pod.name}"
+        case "delete" if event.delete.kind == "Pod":
+            return f"{event.delete.namespace}/{event.delete.name}"
+        case "add" | "update":
+            told = event.add if event.HasField("add") else event.update
+            meta = told.pod.metadata
+            return f"{meta.namespace}/{meta.name}" if told.HasField("pod") else ""
+    return ""
 
 
 def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, End]:

@@ -78,6 +78,14 @@ def test_names_and_uids_are_equal_in_two_runs_and_differ_within_one() -> None:
     assert len({uid for uid, _ in runs[0]}) == len({key for _, key in runs[0]}) == 53
 
 
+def test_a_long_owners_name_is_cut_so_that_its_pods_names_are_not_too_long() -> None:
+    """A generated name has 63 letters at most."""
+    world = World()
+    world.feed(0, create(make_replica_set("w" * 80)))
+    (name,) = world.names()
+    assert (len(name), name[:58]) == (63, "w" * 58)
+
+
 def test_a_pod_is_replaced_once_it_terminates_fails_or_goes() -> None:
     """A terminating pod is not waited for."""
     world = World()
