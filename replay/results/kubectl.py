@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from replay.results import durations
 from replay.world.conditions import nanoseconds
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 
 POD_COLUMNS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
 POD_COLUMNS_WIDE = (*POD_COLUMNS, "IP", "NODE", "NOMINATED NODE", "READINESS GATES")
@@ -44,7 +43,7 @@ def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple
         ready,
         pod_status(pod, shows_phase=shows_phase),
         str(restarts),
-        _age(pod.metadata.creation_timestamp, now_ns),
+        _age(pod.metadata, now_ns),
         next((each.ip for each in status.pod_ips if each.ip), status.pod_ip) or NONE,
         pod.spec.node_name or NONE,
         status.nominated_node_name or NONE,
@@ -168,7 +167,7 @@ def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
         node.metadata.name,
         ",".join(_node_status(node)),
         ",".join(sorted(set(_roles(node)))) or NONE,
-        _age(node.metadata.creation_timestamp, now_ns),
+        _age(node.metadata, now_ns),
         info.kubelet_version,
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -201,6 +200,7 @@ def _address(status: node_pb2.NodeStatus, type_: str) -> str:
     return next((each.address for each in status.addresses if each.type == type_), NONE)
 
 
-def _age(created: Timestamp, now_ns: int) -> str:
-    created_ns = nanoseconds(created)
-    return durations.age(now_ns - created_ns) if created_ns else UNKNOWN
+def _age(meta: ObjectMeta, now_ns: int) -> str:
+    if not meta.HasField("creation_timestamp"):
+        return UNKNOWN
+    return durations.age(now_ns - nanoseconds(meta.creation_timestamp))

@@ -176,6 +176,8 @@ class Cluster:
         name = node.metadata.name
         is_new = name not in self.nodes
         self.nodes[name] = node
+        if not node.metadata.HasField("creation_timestamp"):
+            node.metadata.creation_timestamp.CopyFrom(timestamp(now_ns))
         self._stamp(node.metadata)
         event = self._event(now_ns)
         (event.add if is_new else event.update).node.CopyFrom(node)

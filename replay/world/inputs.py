@@ -18,6 +18,7 @@ from replay.world.pressure import Pressure
 from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
+from services.rpc.kube_codec import node_from_message
 
 _UNSERVED = "is not simulated yet: pods that it made in the recording are replayed as they came"
 _SCALED = {"stateful_set": "StatefulSet", "replication_controller": "ReplicationController"}
@@ -142,9 +143,11 @@ class Inputs:
         uid = self._cluster.pod_uids.get(f"{meta.namespace}/{meta.name}", "")
         known = self._cluster.pods.get(uid)
         if known is not None:
+            self._lives.check(message)
             self._cluster.replace_pod(now_ns, known, message)
 
     def _put_node(self, now_ns: int, node: node_pb2.Node) -> None:
+        node_from_message(node)
         self._pressure.keep_own(node)
         self._cluster.put_node(now_ns, node)
         self._pressure.node_changed(now_ns, node.metadata.name)

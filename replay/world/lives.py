@@ -22,6 +22,10 @@ from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.pod import PodPhase
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
+from services.rpc.kube_spec import PodSpecInterner
 
 _KILLED_EXIT_CODE = 137
 _OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH})
@@ -43,7 +47,15 @@ class Lives:
         self._admission = admission
         self._models = models
         self._journal = journal
+        self._specs = PodSpecInterner()
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
+
+    def check(self, message: pod_pb2.Pod) -> None:
+        """Refuse what no service could read. Raises FieldError, naming the field."""
+        self._specs.spec(message.spec, field="spec")
+        if message.status.phase:
+            kube_fields.choice(PodPhase, message.status.phase, "status.phase")
+        kube_fields.conditions(message.status.conditions)
 
     def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
         """Admit and store a pod; answer why it is refused, "" where it is not."""
@@ -52,8 +64,9 @@ class Lives:
         if name in self._cluster.pod_uids or meta.uid in self._cluster.pods:
             return f"pod {name} exists already"
         try:
+            self.check(message)
             note = self._admission.admit(message)
-        except AdmissionError as error:
+        except (AdmissionError, FieldError) as error:
             return f"pod {name}: {error}"
         if note:
             self._journal.note("priority", note)

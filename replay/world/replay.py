@@ -9,10 +9,9 @@ the same instant.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
 
 from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
@@ -24,13 +23,12 @@ from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
 from replay.world.outcomes import Outcomes
 from replay.world.pressure import EvictionBackend, Pressure
+from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 ROUNDS_MAX = 1000
-EVENTS_PER_MESSAGE = 2000
-PODS_PER_MESSAGE = 1024
 PATIENCE_NS = 600 * SECOND_NS
 """How long a pending pod may go untried on an unchanged snapshot: twice the longest that upstream
 leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
@@ -38,26 +36,6 @@ leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsD
 
 class LoopError(RuntimeError):
     """Rounds at one instant that never end; the text names who goes round."""
-
-
-class SchedulerBackend(Protocol):
-    """Whoever schedules: a service behind a stream."""
-
-    def tell(self, round_: scheduler_pb2.Round) -> None:
-        """Tell a round, or go on with one."""
-
-    def answer(self) -> scheduler_pb2.RoundOutcomes:
-        """Return what was decided of the first round told whose answer has not been taken."""
-
-
-class Observer(Protocol):
-    """Whoever records a run; nothing that it does comes back into the run."""
-
-    def round_told(self, round_: scheduler_pb2.Round) -> None:
-        """Take a round as it was told to the scheduler."""
-
-    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Take what the scheduler answered to a round."""
 
 
 class End(Enum):
@@ -89,8 +67,7 @@ class Replay:
         observer: Observer,
         cluster: Cluster | None = None,
     ) -> None:
-        self._scheduler = scheduler
-        self._observer = observer
+        self._told = Rounds(scheduler, observer)
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
         self.journal = Journal(sink)
@@ -113,13 +90,16 @@ class Replay:
             self.journal,
         )
         self._answers: list[scheduler_pb2.Answer] = []
-        self._last_told: list[scheduler_pb2.Event] = []
         self._wakeup_ns = 0
         self._snapshot_version = 0
         self._snapshot_since_ns = 0
         self.now_ns = 0
-        self.rounds = 0
         self.instants = 0
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds were told."""
+        return self._told.count
 
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
         """Play the trace to its end and say why it ended. Raises LoopError."""
@@ -161,11 +141,12 @@ class Replay:
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             self.journal.round_ = number
+            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
+            self._told.begin(now_ns, number, self._answers, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
-            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
-            if self.cluster.events or self._answers or tick:
-                self._round(now_ns, number, tick=tick)
+            if self.cluster.events or self._told.has_something:
+                self._carry_out(now_ns)
             elif self._pressure.has_due:
                 self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
@@ -178,12 +159,19 @@ class Replay:
         """Take what is due: records, then actions; steps wait until all else is over."""
         for record in source.take_due(now_ns):
             self._inputs.feed(now_ns, record)
+            self._send_ahead()
         due = self.timeline.take_due(now_ns)
         for action in due:
             if action.kind is Kind.STEP:
                 self._pressure.take_due(action.key)
         for action in due:
             self._act(now_ns, action)
+            self._send_ahead()
+
+    def _send_ahead(self) -> None:
+        """Let the scheduler begin with a long round's events."""
+        if len(self.cluster.events) >= EVENTS_PER_MESSAGE:
+            self._told.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
         match action.kind:
@@ -207,34 +195,15 @@ class Replay:
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
 
-    def _round(self, now_ns: int, number: int, *, tick: bool) -> None:
-        """Tell a round and carry out its outcomes, while the scheduler goes on with the next ones.
-
-        What the outcomes cause belongs to the next round, so that doing both at once shows nowhere.
-        """
-        self.rounds += 1
-        events = self.cluster.take_events()
-        if tick:
-            events.insert(0, scheduler_pb2.Event(at_ns=now_ns, tick=scheduler_pb2.Tick()))
-        self._last_told = events
-        answers, self._answers = self._answers, []
-        told = [self._tell(each) for each in _messages(now_ns, number, answers, events)]
-        while told:
-            round_ = told.pop(0)
-            outcomes = self._scheduler.answer()
-            if outcomes.more:
-                told.append(self._tell(_continued(now_ns, number)))
-            self._observer.outcomes(round_, outcomes)
+    def _carry_out(self, now_ns: int) -> None:
+        """End the round: carry out its outcomes, whose effects belong to the next one."""
+        self._answers = []
+        for outcomes in self._told.outcomes(self.cluster.take_events()):
             self._answers += self._outcomes.apply(now_ns, outcomes.outcomes)
             self._wakeup_ns = outcomes.next_wakeup_ns
 
-    def _tell(self, round_: scheduler_pb2.Round) -> scheduler_pb2.Round:
-        self._scheduler.tell(round_)
-        self._observer.round_told(round_)
-        return round_
-
     def _loop_text(self, now_ns: int) -> str:
-        told = dict.fromkeys(name for event in self._last_told if (name := _pod_name(event)))
+        told = dict.fromkeys(name for event in self._told.last_events if (name := _pod_name(event)))
         names = ", ".join(itertools.islice(told, 5))
         return (
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
@@ -261,28 +230,6 @@ def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, End]:
     if until_ns is not None and (not window_end_ns or until_ns <= window_end_ns):
         return until_ns, End.UNTIL
     return window_end_ns or None, End.WINDOW
-
-
-def _messages(
-    now_ns: int,
-    number: int,
-    answers: Sequence[scheduler_pb2.Answer],
-    events: Sequence[scheduler_pb2.Event],
-) -> Iterator[scheduler_pb2.Round]:
-    """Split a long round: all but its last message bring events only."""
-    for begin in range(0, max(1, len(events)), EVENTS_PER_MESSAGE):
-        yield scheduler_pb2.Round(
-            at_ns=now_ns,
-            round=number,
-            answers=answers if begin == 0 else (),
-            events=events[begin : begin + EVENTS_PER_MESSAGE],
-            events_only=begin + EVENTS_PER_MESSAGE < len(events),
-            max_pods=PODS_PER_MESSAGE,
-        )
-
-
-def _continued(now_ns: int, number: int) -> scheduler_pb2.Round:
-    return scheduler_pb2.Round(at_ns=now_ns, round=number, max_pods=PODS_PER_MESSAGE)
 
 
 class _Source:

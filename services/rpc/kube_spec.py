@@ -19,6 +19,10 @@ from services.rpc.errors import FieldError
 _PORT_MAX = 65535
 
 
+RESOURCES_MAX = 60
+"""Resources that one pod may ask for: a refusal tells each by a bit of 64."""
+
+
 class PodSpecInterner:
     """Gives equal specs one PodSpec, so that `is` tells that two pods have one shape.
 
@@ -69,12 +73,16 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
     """Return the spec's value, not interned.
 
     Refuses bad and negative quantities, unknown operators, effects and policies, and ports
-    out of range, with a FieldError that names the field below `field`.
+    out of range, with a FieldError that names the field below `field`; and more than RESOURCES_MAX
+    resources asked for.
     """
     policy = kube_fields.preemption_policy(message.preemption_policy, f"{field}.preemptionPolicy")
+    containers = _containers(message.containers, f"{field}.containers")
+    init_containers = _containers(message.init_containers, f"{field}.initContainers")
+    _check_resources((*containers, *init_containers), f"{field}.containers")
     return PodSpec(
-        containers=_containers(message.containers, f"{field}.containers"),
-        init_containers=_containers(message.init_containers, f"{field}.initContainers"),
+        containers=containers,
+        init_containers=init_containers,
         overhead=kube_fields.resources(message.overhead, f"{field}.overhead"),
         resources=(
             kube_fields.resources(message.resources.requests, f"{field}.resources.requests")
@@ -100,6 +108,14 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
         ),
         host_network=message.host_network,
     )
+
+
+def _check_resources(containers: Iterable[Container], field: str) -> None:
+    named = {name for container in containers for name in container.requests}
+    if len(named) > RESOURCES_MAX:
+        raise FieldError(
+            field, f"{len(named)} resources are asked for, {RESOURCES_MAX} at most can be"
+        )
 
 
 def _containers(messages: Iterable[pod_pb2.Container], field: str) -> tuple[Container, ...]:
