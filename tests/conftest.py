@@ -1,0 +1,37 @@
+"""What holds for every test: where nothing may be skipped, a skip is a failure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+FORBID = "REPRIEVE_FORBID_SKIPS"
+"""Set by CI, which has all that tests may otherwise skip for: ../shared and a container engine."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skipped test into a failed one where skips are forbidden."""
+    del item, call
+    report = yield
+    if report.skipped and os.environ.get(FORBID):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which {FORBID} forbids: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Turn a skipped module into a failed one where skips are forbidden."""
+    del collector
+    report = yield
+    if report.outcome == "skipped" and os.environ.get(FORBID):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, which {FORBID} forbids: {report.longrepr}"
+    return report
