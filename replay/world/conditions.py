@@ -32,14 +32,18 @@ def set_pod_condition(
 
     The transition time moves only when the condition's status does.
     """
-    condition = next((each for each in status.conditions if each.type == type_), None)
-    if condition is None:
+    for condition in status.conditions:
+        if condition.type == type_:
+            break
+    else:
         condition = status.conditions.add(type=type_)
-    elif (condition.status, condition.reason, condition.message) == (value, reason, message):
+    if (condition.status, condition.reason, condition.message) == (value, reason, message):
         return False
     if condition.status != value:
-        condition.last_transition_time.CopyFrom(timestamp(now_ns))
-    condition.status, condition.reason, condition.message = value, reason, message
+        condition.status = value
+        seconds, condition.last_transition_time.nanos = divmod(now_ns, 1_000_000_000)
+        condition.last_transition_time.seconds = seconds
+    condition.reason, condition.message = reason, message
     return True
 
 
