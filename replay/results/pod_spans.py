@@ -79,8 +79,11 @@ class PodSpans:
             trace.running_ns = min(now_ns, started_ns or now_ns)
         self._traces[meta.uid] = trace
 
-    def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
-        """End a pod's wait in the queue, and the cycle that it was popped for."""
+    def outcome(self, outcome: scheduler_pb2.Outcome, within: SpanContext | None = None) -> None:
+        """End a pod's wait in the queue, and the cycle that it was popped for.
+
+        The cycle is linked to `within`, the exchange in which it was decided.
+        """
         trace = self._traces.get(outcome.pod.uid)
         if trace is None:
             return
@@ -89,7 +92,9 @@ class PodSpans:
         attempt: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
         self._child(trace, "queue.wait", waited_from_ns, at_ns, attempt)
         attributes, error = _cycle(outcome)
-        self._child(trace, "schedulingCycle", at_ns, at_ns, {**attempt, **attributes}, error=error)
+        attributes = {**attempt, **attributes}
+        links = [within] if within is not None else None
+        self._child(trace, "schedulingCycle", at_ns, at_ns, attributes, links=links, error=error)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Take a decision's part in a pod's trace."""

@@ -18,7 +18,7 @@ from replay.results.tally import Tally
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
-from services.telemetry.span import Delivery, SpanSink
+from services.telemetry.span import Delivery, SpanContext, SpanSink
 
 
 class Recorder:
@@ -85,13 +85,14 @@ class Recorder:
         taken_ns = perf_counter_ns() - told_ns
         self.tally.step(RUN_ROUND, taken_ns, len(outcomes.outcomes))
         self.tally.outcomes(outcomes)
+        within: SpanContext | None = None
+        if self._round_spans is not None:
+            began_ns = self._epoch_ns + told_ns
+            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
         for outcome in outcomes.outcomes:
             self.tally.outcome(outcome)
             if self._pod_spans is not None:
-                self._pod_spans.outcome(outcome)
-        if self._round_spans is not None:
-            began_ns = self._epoch_ns + told_ns
-            self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
+                self._pod_spans.outcome(outcome, within)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Write down a decision and count it."""
@@ -100,9 +101,11 @@ class Recorder:
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
 
-    def measured(self, step: str, wall_ns: int, pods: int = 0) -> None:
-        """Count what another step took on the wall clock, such as an exchange of evictions."""
-        self.tally.step(step, wall_ns, pods)
+    def measured(self, step: str, began_ns: int, wall_ns: int, nodes: int) -> None:
+        """Count an exchange of evictions, begun at `began_ns` of perf_counter_ns."""
+        self.tally.step(step, wall_ns, nodes)
+        if self._round_spans is not None:
+            self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes)
 
     def close(self) -> Delivery:
         """End the files and the spans, and tell what became of those.

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from replay.results.errors import RunError
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
+from replay.trace.frames import delimited
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
 FRAME_BYTES = 1 << 20
@@ -33,8 +34,8 @@ class RoundLog:
         self._frame = io.BytesIO()
 
     def write(self, round_: scheduler_pb2.Round) -> None:
-        """Append a round."""
-        proto.serialize_length_prefixed(round_, self._frame)
+        """Append a round; equal rounds give equal bytes."""
+        self._frame.write(delimited(round_))
         if self._frame.tell() >= FRAME_BYTES:
             self.flush()
 

@@ -1,13 +1,21 @@
-"""A trace for the run, in wall time: the exchanges with the scheduler that tried pods.
+"""A trace for the run, in wall time: the exchanges with the services.
 
-replay
-└── runRound               from a round's telling to its outcomes
-    └── queueExchange      one of the scheduler's exchanges with its queue
+    replay
+    ├── runRound                 from a round's telling to its outcomes
+    │   ├── queueExchange        one of the scheduler's exchanges with its queue
+    │   └── schedulingCycle      all cycles of the round, with their number of pods
+    │       ├── RunFilterPlugins
+    │       └── RunScorePlugins, RunPostFilterPlugins, ...
+    └── synchronize              an exchange with the eviction service
 
-A round that tried no pod is counted in the run's own span and timed among the latencies.
+A step that many pods share is one span with their count. The cycles of the pods' own traces, which
+run in virtual time, are linked to the runRound that they were part of. A round that tried no pod is
+counted in the run's own span and timed among the latencies.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
@@ -15,6 +23,7 @@ from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
 RUN = "replay"
 RUN_ROUND = "runRound"
+CYCLE = "schedulingCycle"
 
 
 class RoundSpans:
@@ -37,18 +46,18 @@ class RoundSpans:
         taken_ns: int,
         round_: scheduler_pb2.Round,
         outcomes: scheduler_pb2.RoundOutcomes,
-    ) -> None:
-        """End the span of a round that was told at `began_ns`, ns since the Unix epoch.
+    ) -> SpanContext | None:
+        """End the spans of a round that was told at `began_ns`, ns since the Unix epoch.
 
-        The shared steps are known by what they took only: they are shown one after the other from
-        the round's beginning.
+        Steps are known by what they took only: they are shown one after the other from the round's
+        beginning. Returns the round's context, None where it has no span.
         """
         self._rounds += 1
         pods = len(outcomes.outcomes)
         if not pods:
-            return
+            return None
         if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._rounds)):
-            return
+            return None
         attributes: dict[str, Attribute] = {
             "reprieve.at_ns": round_.at_ns,
             "reprieve.round": round_.round,
@@ -61,12 +70,44 @@ class RoundSpans:
             Span(RUN_ROUND, context, self._root.span_id, began_ns, began_ns + taken_ns, attributes)
         )
         for phase in outcomes.phases:
-            end_ns = began_ns + phase.wall_ns
-            shared: dict[str, Attribute] = {"reprieve.pods": phase.pods}
-            self._sink.end(
-                Span(phase.name, self._context(), context.span_id, began_ns, end_ns, shared)
-            )
-            began_ns = end_ns
+            self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
+            began_ns += phase.wall_ns
+        self._cycles(context, began_ns, outcomes)
+        return context
+
+    def stepped(self, name: str, began_ns: int, taken_ns: int, nodes: int) -> None:
+        """End the span of an exchange with the eviction service."""
+        attributes: dict[str, Attribute] = {"reprieve.nodes": nodes}
+        end_ns = began_ns + taken_ns
+        self._sink.end(
+            Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)
+        )
+
+    def _cycles(
+        self, parent: SpanContext, began_ns: int, outcomes: scheduler_pb2.RoundOutcomes
+    ) -> None:
+        """End one span for all cycles of a round, and one for each of their steps."""
+        wall_ns: Counter[str] = Counter()
+        pods: Counter[str] = Counter()
+        for outcome in outcomes.outcomes:
+            for phase in outcome.phases:
+                wall_ns[phase.name] += phase.wall_ns
+                pods[phase.name] += 1
+        if not pods[CYCLE]:
+            return
+        cycle = self._step(CYCLE, parent, began_ns, wall_ns.pop(CYCLE), pods[CYCLE])
+        for name, taken_ns in wall_ns.items():
+            self._step(name, cycle, began_ns, taken_ns, pods[name])
+            began_ns += taken_ns
+
+    def _step(
+        self, name: str, parent: SpanContext, began_ns: int, taken_ns: int, pods: int
+    ) -> SpanContext:
+        context = self._context()
+        attributes: dict[str, Attribute] = {"reprieve.pods": pods}
+        end_ns = began_ns + taken_ns
+        self._sink.end(Span(name, context, parent.span_id, began_ns, end_ns, attributes))
+        return context
 
     def close(self, now_ns: int) -> None:
         """End the run's span at `now_ns`, ns since the Unix epoch."""

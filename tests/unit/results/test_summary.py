@@ -44,7 +44,7 @@ def summary(tmp_path: Path) -> Summary:
         recorder.decided(messages.failed(name, _MESSAGE if number else "no nodes"))
         recorder.decided(messages.preempted(f"v{number}", name))
     recorder.decided(messages.evicted("e", "memory.available"))
-    recorder.measured("synchronize", 1_500_000)
+    recorder.measured("synchronize", 0, 1_500_000, 1)
     recorder.close()
     return summarize(
         recorder.tally,

@@ -1,0 +1,70 @@
+"""The run's own trace, in wall time."""
+
+from __future__ import annotations
+
+from replay.results.round_spans import RoundSpans
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.telemetry.sampling import Sampling
+from services.telemetry.span import Delivery, Span
+
+
+class Kept:
+    """A sink that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+
+    def end(self, span: Span) -> None:
+        """Keep a span."""
+        self.spans.append(span)
+
+    def close(self) -> Delivery:
+        """Tell that all arrived."""
+        return Delivery(ended=len(self.spans), delivered=len(self.spans))
+
+
+def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
+    """Return a round's outcomes: each cycle took 10 ns, of which filters took 4."""
+    made = scheduler_pb2.RoundOutcomes(queue_exchanges=1)
+    made.phases.add(name="queueExchange", wall_ns=7, pods=pods)
+    for number in range(pods):
+        outcome = made.outcomes.add()
+        outcome.pod.uid = f"uid-{number}"
+        outcome.phases.add(name="schedulingCycle", wall_ns=10)
+        outcome.phases.add(name="RunFilterPlugins", wall_ns=4)
+    return made
+
+
+def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
+    """Three cycles are one schedulingCycle of three pods, with the filters below it."""
+    kept = Kept()
+    spans = RoundSpans(kept, Sampling(1.0), 0, 0)
+    context = spans.exchanged(100, 50, scheduler_pb2.Round(), outcomes(3))
+    found = {span.name: span for span in kept.spans}
+    assert context == found["runRound"].context
+    cycle, filters = found["schedulingCycle"], found["RunFilterPlugins"]
+    assert (cycle.start_ns, cycle.end_ns) == (107, 137)
+    assert cycle.attributes["reprieve.pods"] == 3
+    assert cycle.parent_id == found["runRound"].context.span_id
+    assert filters.parent_id == cycle.context.span_id
+    assert filters.end_ns - filters.start_ns == 12
+
+
+def test_a_round_that_tried_no_pod_has_no_span() -> None:
+    """It is counted in the run's own span."""
+    kept = Kept()
+    spans = RoundSpans(kept, Sampling(1.0), 0, 0)
+    assert spans.exchanged(0, 1, scheduler_pb2.Round(), scheduler_pb2.RoundOutcomes()) is None
+    spans.close(9)
+    assert [(span.name, span.attributes["reprieve.rounds"]) for span in kept.spans] == [
+        ("replay", 1)
+    ]
+
+
+def test_an_exchange_of_evictions_is_a_span_of_the_run() -> None:
+    """`synchronize` tells how many nodes were stepped."""
+    kept = Kept()
+    spans = RoundSpans(kept, Sampling(1.0), 0, 0)
+    spans.stepped("synchronize", 5, 20, 4)
+    (span,) = kept.spans
+    assert (span.name, span.end_ns, span.attributes["reprieve.nodes"]) == ("synchronize", 25, 4)
