@@ -41,7 +41,8 @@ def _print_head(summary: Summary, console: Console) -> None:
 def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
     decided = summary.decided
     violations = decided.budget_violations
-    preempted_note = f"by {len(decided.preemptors):,} pods" if decided.preemptors else ""
+    count = len(decided.preemptors)
+    preempted_note = f"by {count:,} pod{'s' if count > 1 else ''}" if count else ""
     if violations:
         preempted_note += f", {violations:,} against a disruption budget"
     evicted = sum(each.count for each in decided.evicted)
