@@ -38,7 +38,8 @@ class Suggested:
 
     `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is
     None where the pod was not scored. `phases_ns` holds what the stopwatch measured, by
-    extension point.
+    extension point: those that ran. PreFilter runs for the first pod of a shape, and Filter
+    brings the shape's columns up to date, those of its scores with them.
     """
 
     node_name: str
@@ -92,17 +93,20 @@ class Cycle:
         if self._snapshot.node_count == 0:
             return NoNodes()
         laps = Laps(self._stopwatch)
-        shape = self.framework.shape(pod)
-        if shape.pre_filter.refusal is not None:
-            diagnosis = refused_by_pre_filter(shape.pre_filter, self._snapshot.columns.alive)
+        shape, ran = self.framework.pre_filtered(pod)
+        refused = shape.pre_filter.refusal is not None
+        if ran or refused:
             laps.take("PreFilter")
+        if refused:
+            diagnosis = refused_by_pre_filter(shape.pre_filter, self._snapshot.columns.alive)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
-        tried = self._nominated_node(pod, shape)
+        shape.sync()
+        tried = self._nominated_node(pod, shape, laps)
         if isinstance(tried, Suggested):
             return tried
         return self._all_nodes(pod, attempt, shape, tried, laps)
 
-    def _nominated_node(self, pod: Pod, shape: Shape) -> Suggested | dict[int, Status]:
+    def _nominated_node(self, pod: Pod, shape: Shape, laps: Laps) -> Suggested | dict[int, Status]:
         if not self._nominated_first or not pod.nominated_node_name:
             return {}
         row = self._snapshot.row(pod.nominated_node_name)
@@ -111,7 +115,10 @@ class Cycle:
         refusal = NodeDryRun(pod, row, shape, self._snapshot).refusal()
         if refusal is None:
             name = pod.nominated_node_name
-            return Suggested(node_name=name, row=row, evaluated=1, feasible=1)
+            laps.take("Filter")
+            return Suggested(
+                node_name=name, row=row, evaluated=1, feasible=1, phases_ns=laps.phases_ns
+            )
         return {row: refusal} if shape.refuser[row] < 0 else {}
 
     def _all_nodes(
@@ -121,7 +128,8 @@ class Cycle:
         refuser = _with(shape.refuser, overridden)
         laps.take("Filter")
         chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
-        laps.take("Score")
+        if chosen.feasible > 1 and self.framework.weights:
+            laps.take("Score")
         if chosen.row < 0:
             overridden = tried | nominated_refusals(self._snapshot, pod, shape)
             refuser = _with(shape.refuser, overridden)

@@ -106,6 +106,21 @@ def refused_by_filters(
     )
 
 
+def refused_when_assumed(status: Status) -> Diagnosis:
+    """Return the diagnosis of a pod that Reserve or Permit refused on the node chosen for it.
+
+    That node alone is counted, as upstream does; it has no row in the diagnosis.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle.
+    """
+    return Diagnosis(
+        node_count=1,
+        groups=(Refusals(status, 1),),
+        group_of=np.zeros(0, dtype=np.int32),
+        unschedulable_plugins=_named([status]),
+        pending_plugins=_named([status] if status.code is Code.PENDING else []),
+    )
+
+
 def fit_error_text(
     diagnosis: Diagnosis,
     post_filter: str = "",

@@ -17,7 +17,7 @@ from services.scheduler.core.cached_columns import ScoreColumn
 from services.scheduler.core.cycle import nominated_refusals
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin import Normalization
-from services.scheduler.core.shape import EXCLUDED, Shape
+from services.scheduler.core.shape import EQUAL_SCORE, EXCLUDED, Shape
 from services.scheduler.core.status import Status
 
 
@@ -36,7 +36,7 @@ class Verdicts:
 
     `refusals` holds every node that does not fit; `pre_filtered` names those that PreFilter
     refused; where that was all of them, no plugin counts as skipped. Skipped plugins have no
-    scores and add 0 to `totals`.
+    scores and add 0 to `totals`; in a profile without score plugins each total is EQUAL_SCORE.
     """
 
     feasible: tuple[str, ...]
@@ -68,7 +68,10 @@ def evaluate(framework: Framework, pod: Pod) -> Verdicts:
     scores = {
         column.plugin.name: _scores(column, weight, feasible) for weight, column in shape.scores
     }
-    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
+    least = 0 if framework.weights else EQUAL_SCORE
+    totals = [
+        sum((column[i].weighted for column in scores.values()), least) for i in range(len(feasible))
+    ]
     fitting = [names[row] for row in feasible]
     return Verdicts(
         feasible=tuple(fitting),

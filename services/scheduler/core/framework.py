@@ -5,6 +5,9 @@ Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
 from services.kube.pod import Pod, PodSpec
 from services.scheduler.core.cached_columns import CachedColumns
 from services.scheduler.core.node_dry_run import NodeDryRun
@@ -14,13 +17,18 @@ from services.scheduler.core.plugin import (
     FilterPlugin,
     PermitPlugin,
     Plugin,
+    PodColumnsPlugin,
     PostBindPlugin,
+    PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
     QueueSortPlugin,
     ReservePlugin,
     ScorePlugin,
 )
+from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
+from services.scheduler.core.preemption.pick import TieBreak
+from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.shape import Shape, WeightedScore
@@ -48,8 +56,10 @@ class Framework:
         self._scores = [
             WeightedScore(plugin, setting.weight)
             for setting, plugin in zip(served, self.plugins, strict=True)
-            if isinstance(plugin, ScorePlugin)
+            if isinstance(plugin, ScorePlugin) and setting.scores
         ]
+        self.weights: Mapping[str, int] = {e.plugin.name: e.weight for e in self._scores}
+        self.post_filters = [p for p in self.plugins if isinstance(p, PostFilterPlugin)]
         self._gates = [p for p in self.plugins if isinstance(p, PreEnqueuePlugin)]
         self._sorts = [p for p in self.plugins if isinstance(p, QueueSortPlugin)]
         self._reserves = [p for p in self.plugins if isinstance(p, ReservePlugin)]
@@ -60,6 +70,9 @@ class Framework:
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
         self._shapes: dict[PodSpec | tuple[PodSpec, str], Shape] = {}
+        for plugin in self.plugins:
+            if isinstance(plugin, PodColumnsPlugin):
+                snapshot.follow(plugin.name, plugin)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """Return why a pod must stay out of activeQ, None where it need not."""
@@ -72,15 +85,20 @@ class Framework:
 
     def shape(self, pod: Pod) -> Shape:
         """Return the verdicts about pods of that shape, up to date; PreFilter to Score."""
-        key = (pod.spec, pod.node_name) if pod.node_name else pod.spec
-        shape = self._shapes.pop(key, None)
-        if shape is None:
-            self._make_room()
-            shape = Shape(pod, self._filters, self._scores, self._cache, self.snapshot)
-        self._shapes[key] = shape
+        shape, _ = self.pre_filtered(pod)
         if shape.pre_filter.refusal is None:
             shape.sync()
         return shape
+
+    def pre_filtered(self, pod: Pod) -> tuple[Shape, bool]:
+        """Return the shape before `sync`, and whether PreFilter ran for it now."""
+        key = (pod.spec, pod.node_name) if pod.node_name else pod.spec
+        known = self._shapes.pop(key, None)
+        if known is None:
+            self._make_room()
+        shape = known or Shape(pod, self._filters, self._scores, self._cache, self.snapshot)
+        self._shapes[key] = shape
+        return shape, known is None
 
     def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
         """Return one node to be changed hypothetically for `pod`."""
@@ -89,6 +107,21 @@ class Framework:
     def fit_only(self, pod: Pod) -> bool:
         """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
         return self.shape(pod).fit_only
+
+    def post_filter(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> Nominate | CannotHelp | None:
+        """Run PostFilter until a plugin makes room or fails; None where there is no plugin.
+
+        Otherwise they have all refused: the last one's answer, with what each of them said.
+        """
+        refused: list[CannotHelp] = []
+        for plugin in self.post_filters:
+            outcome = plugin.post_filter(pod, cycle, tie_break=tie_break, now_ns=now_ns)
+            if isinstance(outcome, Nominate) or outcome.is_error:
+                return outcome
+            refused.append(outcome)
+        return _together(refused) if refused else None
 
     def reserve(self, pod: Pod, row: int) -> Status | None:
         """Run Reserve; where a plugin refuses, all are unreserved and its status is returned."""
@@ -134,3 +167,11 @@ class Framework:
         by_cells = max(_SHAPES_LEAST, _CELLS_MAX // self.snapshot.columns.capacity)
         while len(self._shapes) >= min(by_cells, self.shapes_max):
             del self._shapes[next(iter(self._shapes))]
+
+
+def _together(refused: Sequence[CannotHelp]) -> CannotHelp:
+    return replace(
+        refused[-1],
+        message=", ".join(each.message for each in refused if each.message),
+        clear_nomination=any(each.clear_nomination for each in refused),
+    )

@@ -21,6 +21,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from services.kube.pod import Pod
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
+from services.scheduler.core.preemption.pick import TieBreak
+from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Status
 
@@ -38,6 +41,9 @@ class Normalization(Enum):
     """How raw scores become 0 to 100 over the feasible nodes.
 
     NONE: they are on that scale. HIGHEST: the highest becomes 100. REVERSE: it becomes 0.
+    Upstream's NormalizeScore is a hook; here it is this closed set, so that one compiled kernel
+    scales and adds all scores of a cycle. A plugin that needs another rule adds it here, to the
+    kernel and to its plain twin.
     """
 
     NONE = 0
@@ -110,6 +116,15 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 class PostFilterPlugin(Plugin, ABC):
     """Takes over where no node fits; the preemptor is one."""
 
+    @abstractmethod
+    def post_filter(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> Nominate | CannotHelp:
+        """Return how room is made for `pod`, or why that cannot help; nothing is changed.
+
+        `tie_break` settles what the plugin's own order leaves open.
+        """
+
 
 class ScorePlugin(Plugin, ABC, Generic[D]):
     """PreScore, Score and NormalizeScore."""
@@ -134,8 +149,30 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
         return 0
 
 
+class PodColumnsPlugin(Plugin, ABC):
+    """Owns columns that follow the pods on nodes (`Columns.owned`), however those got there.
+
+    The snapshot calls it for each pod that it begins or ceases to count: assumed or assigned,
+    once; a confirmed binding is not a new pod. What is counted may follow from the pod's spec,
+    namespace, labels and deletion, which are the same when it comes and when it goes. All
+    profiles share the columns, so one instance of each name is told.
+    """
+
+    @abstractmethod
+    def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Count a pod that is on the node of `row` from now on."""
+
+    @abstractmethod
+    def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Take it out again."""
+
+
 class ReservePlugin(Plugin, ABC):
-    """Changes columns of its own when a pod is assumed, and back when it is not bound."""
+    """Takes what a pod needs when it is assumed, and gives it back when it is not bound.
+
+    Neither is called for pods that come bound or that go after their binding: a column that
+    follows from the pods on a node is a PodColumnsPlugin's, and was changed before Reserve.
+    """
 
     @abstractmethod
     def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:

@@ -10,7 +10,7 @@ from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulab
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
 from services.scheduler.core.evaluate import Verdicts, evaluate
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
-from services.scheduler.core.plugin import FilterPlugin, ScorePlugin
+from services.scheduler.core.plugin import FilterPlugin
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
@@ -78,7 +78,7 @@ def evaluate_pod(
         profile=framework.profile.scheduler_name,
         verdicts=evaluate(framework, pod),
         filter_order=tuple(p.name for p in framework.plugins if isinstance(p, FilterPlugin)),
-        weights=_weights(cycle),
+        weights=framework.weights,
         host=found.host,
         fast_path=found.fast_path,
         fit_error=found.fit_error,
@@ -96,16 +96,6 @@ def _refused(diagnosis: Diagnosis, preemption: PreemptionEvaluation | None) -> _
         unschedulable_plugins=diagnosis.unschedulable_plugins,
         preemption=preemption,
     )
-
-
-def _weights(cycle: Cycle) -> Mapping[str, int]:
-    framework = cycle.framework
-    scoring = {plugin.name for plugin in framework.plugins if isinstance(plugin, ScorePlugin)}
-    return {
-        setting.name: setting.weight
-        for setting in framework.profile.plugins
-        if setting.name in scoring
-    }
 
 
 def _fast_path(pod: Pod, suggested: Suggested) -> str:

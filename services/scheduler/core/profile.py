@@ -5,17 +5,22 @@ Source: kubernetes v1.34 pkg/scheduler/apis/config/v1/default_plugins.go, getDef
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.kube.pod import DEFAULT_SCHEDULER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSetting:
-    """A plugin of a profile; `weight` multiplies its normalised scores."""
+    """A plugin of a profile; `weight` multiplies its normalised scores.
+
+    With `scores` off it takes part at every point but Score, as a configuration's
+    `score: {disabled: ...}` has it.
+    """
 
     name: str
     weight: int = 1
+    scores: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +60,13 @@ DEFAULT_PROFILE = Profile(
     )
 )
 """v1.34's defaults; a plugin that `registry` does not know is passed over."""
+
+UNSCORED_PROFILE = replace(
+    DEFAULT_PROFILE,
+    plugins=tuple(replace(each, scores=False) for each in DEFAULT_PROFILE.plugins),
+)
+"""The same where no priorities are configured: every node that fits is worth as much.
+
+Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, PrioritizeNodes without
+priorityConfigs, as the documents describe it.
+"""

@@ -13,6 +13,7 @@ from services.scheduler.core.events_handlers import EventHandlers
 from services.scheduler.core.host_choice import HostChoice, KeyedChoice, RoundRobinChoice
 from services.scheduler.core.preemption import rules as preemption_rules
 from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.profile import DEFAULT_PROFILE, UNSCORED_PROFILE, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +21,14 @@ class Rules:
     """A version's preemption and its choice among the best nodes (made from the seed).
 
     nominated_first: a nominated pod is tried on its node alone before any other.
+    profile: the one in force where no configuration names any.
     """
 
     name: str
     preemption: PreemptionRules
     nominated_first: bool
     host_choice: Callable[[int], HostChoice]
+    profile: Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +56,14 @@ RULES = {
             preemption=preemption_rules.V1_34,
             nominated_first=True,
             host_choice=KeyedChoice,
+            profile=DEFAULT_PROFILE,
         ),
         Rules(
             name="v1.16",
             preemption=preemption_rules.V1_16,
             nominated_first=False,
             host_choice=lambda _seed: RoundRobinChoice(),
+            profile=UNSCORED_PROFILE,
         ),
     )
 }

@@ -17,6 +17,7 @@ from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core import events
+from services.scheduler.core.assumption import TurnedDown, why_not_bound
 from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
@@ -31,13 +32,14 @@ from services.scheduler.core.decisions import (
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
 from services.scheduler.core.preemption import aftermath
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.profile import Profile
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
@@ -50,50 +52,55 @@ from services.scheduler.core.queue_steps import (
     PopId,
     QueueStep,
 )
+from services.scheduler.core.registry import SERVED, Registry, with_preemption
 from services.scheduler.core.rules import QueueRules, Rules
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.status import Status
 from services.scheduler.core.surveyor import Surveyor
-
-PREEMPTION_PLUGIN = "DefaultPreemption"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a scheduler decides; `seed` keys the hash that breaks ties."""
+    """How a scheduler decides; `seed` keys the hash that breaks ties.
+
+    Without `profiles`, that of the rules is in force.
+    """
 
     rules: Rules
     queue: QueueRules
     seed: int = 0
-    profiles: tuple[Profile, ...] = (DEFAULT_PROFILE,)
+    profiles: tuple[Profile, ...] = ()
     disable_preemption: bool = False
 
 
 class Scheduler:
-    """One session's scheduler; `stopwatch` returns ns of any clock and is never decided by."""
+    """One session's scheduler; `stopwatch` returns ns of any clock and is never decided by.
 
-    def __init__(self, options: Options, *, stopwatch: Callable[[], int] | None = None) -> None:
+    `registry` makes the profiles' plugins; DefaultPreemption is added by the rules.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        registry: Registry = SERVED,
+        stopwatch: Callable[[], int] | None = None,
+    ) -> None:
         self._options = options
         self._queue = options.queue
         self._stopwatch = stopwatch
         self.snapshot = Snapshot()
         self._choice = options.rules.host_choice(options.seed)
+        preemptor = Preemptor(rules=options.rules.preemption)
+        served = with_preemption(registry, None if options.disable_preemption else preemptor)
         self._cycles = {
             profile.scheduler_name: Cycle(
-                Framework(self.snapshot, profile),
+                Framework(self.snapshot, profile, served),
                 self._choice,
                 nominated_first=options.rules.nominated_first,
                 stopwatch=stopwatch,
             )
-            for profile in options.profiles
+            for profile in options.profiles or (options.rules.profile,)
         }
-        self._preempting = {
-            profile.scheduler_name
-            for profile in options.profiles
-            if not options.disable_preemption
-            and any(each.name == PREEMPTION_PLUGIN for each in profile.plugins)
-        }
-        self._preemptor = Preemptor(rules=options.rules.preemption)
         self._surveyor = Surveyor(self.snapshot, options.rules.preemption)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
@@ -218,14 +225,14 @@ class Scheduler:
 
     def evaluate(self, pod: Pod, attempt: int, now_ns: int) -> PodEvaluation:
         """Return every verdict about a pending pod as things stand; nothing is changed."""
-        name = pod.spec.scheduler_name
+        cycle = self._cycles[pod.spec.scheduler_name]
         mark = self._choice.mark()
         found = evaluate_pod(
-            self._cycles[name],
+            cycle,
             pod,
             attempt=attempt,
             now_ns=now_ns,
-            preemptor=self._preemptor if name in self._preempting else None,
+            preemptor=_preemptor_of(cycle.framework),
             seed=self._options.seed,
         )
         self._choice.reset(mark)
@@ -269,15 +276,10 @@ class Scheduler:
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
     ) -> Decision:
         self.snapshot.assume(pod, suggested.node_name)
-        refusal = (
-            framework.reserve(pod, suggested.row)
-            or framework.permit(pod, suggested.row)
-            or framework.pre_bind(pod, suggested.node_name)
-        )
-        if refusal is not None:
-            framework.unreserve(pod, suggested.row)
+        turned_down = why_not_bound(framework, pod, suggested)
+        if turned_down is not None:
             self.snapshot.forget(pod.uid)
-            return self._fail(attempt, pod, refusal)
+            return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if self.snapshot.nominations.node_of(pod.uid):
             self.snapshot.nominations.drop(pod.uid)
@@ -292,11 +294,12 @@ class Scheduler:
         )
         return attempt.decided(binding, steps, suggested.phases_ns)
 
-    def _fail(self, attempt: Attempt, pod: Pod, status: Status) -> Decision:
-        failed = Failed(message=f"running plugin {status.plugin!r}: {status.message}")
-        requeue = AddUnschedulable(pop=attempt.head.pop, plugins=(status.plugin,))
-        self._mirror.given_back(pod)
-        return attempt.decided(failed, (CommitPop(attempt.head.pop), requeue))
+    def _turn_down(
+        self, attempt: Attempt, pod: Pod, turned_down: TurnedDown, phases_ns: Mapping[str, int]
+    ) -> Decision:
+        moves = turned_down.in_binding and self._queue.moves_after_failed_binding
+        after = (events.after_failed_binding(pod),) if moves else ()
+        return self._give_back(attempt, pod, turned_down.verdict, phases_ns, after)
 
     def _refuse(
         self,
@@ -308,18 +311,16 @@ class Scheduler:
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
-        outcome: Nomination | CannotHelp | None = None
-        if pod.spec.scheduler_name in self._preempting:
-            outcome = self._preemptor.preempt(
-                pod,
-                SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
-                tie_break=hashed_tie_break(
-                    seed=self._options.seed, uid=pod.uid, attempt=attempt.head.attempts
-                ),
-                now_ns=now_ns,
-            )
+        outcome = framework.post_filter(
+            pod,
+            SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
+            tie_break=hashed_tie_break(
+                seed=self._options.seed, uid=pod.uid, attempt=attempt.head.attempts
+            ),
+            now_ns=now_ns,
+        )
         phases = dict(result.phases_ns)
-        if self._stopwatch:
+        if self._stopwatch and framework.post_filters:
             phases["PostFilter"] = self._stopwatch() - began
         said = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(diagnosis)
@@ -338,25 +339,38 @@ class Scheduler:
         self,
         attempt: Attempt,
         pod: Pod,
-        refused: Refused,
+        verdict: Refused | Failed,
         phases_ns: Mapping[str, int] = NOT_MEASURED,
+        after: Iterable[QueueStep] = (),
     ) -> Decision:
-        """Requeue the pod, then nominate it or clear its nomination, in upstream's order."""
-        requeue = AddUnschedulable(
-            pop=attempt.head.pop,
-            plugins=refused.plugins,
-            pending_plugins=refused.pending_plugins,
-            is_error=not refused.plugins and not refused.pending_plugins,
-        )
-        steps: list[QueueStep] = [CommitPop(attempt.head.pop), requeue]
+        """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
+
+        A failed attempt waits for no plugin and loses its nomination.
+        """
+        requeue = AddUnschedulable(pop=attempt.head.pop, is_error=True)
+        nominated: str | None = ""
+        if isinstance(verdict, Refused):
+            requeue = AddUnschedulable(
+                pop=attempt.head.pop,
+                plugins=verdict.plugins,
+                pending_plugins=verdict.pending_plugins,
+                is_error=not verdict.plugins and not verdict.pending_plugins,
+            )
+            nominated = verdict.nominated_node_name
         self._mirror.given_back(pod)
-        if refused.nominated_node_name:
-            self.snapshot.nominations.put(pod, refused.nominated_node_name)
-            steps.append(Nominate(pod.uid, refused.nominated_node_name))
-        elif refused.nominated_node_name == "" and self.snapshot.nominations.node_of(pod.uid):
+        cleared = self._nominate(pod, nominated)
+        steps = (CommitPop(attempt.head.pop), requeue, *cleared, *after)
+        return attempt.decided(verdict, steps, phases_ns)
+
+    def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
+        """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""
+        if node_name:
+            self.snapshot.nominations.put(pod, node_name)
+            return (Nominate(pod.uid, node_name),)
+        if node_name == "" and self.snapshot.nominations.node_of(pod.uid):
             self.snapshot.nominations.drop(pod.uid)
-            steps.append(DeleteNomination(pod.uid))
-        return attempt.decided(refused, steps, phases_ns)
+            return (DeleteNomination(pod.uid),)
+        return ()
 
     # How answers are taken
 
@@ -374,9 +388,10 @@ class Scheduler:
     def _release(self, decision: Decision) -> None:
         """Take an assumed pod off its node again, unless the world has moved it on meanwhile."""
         assert isinstance(decision.verdict, Binding)
-        pod = decision.bound_pod
+        pod, row = decision.bound_pod, decision.verdict.row
+        if self.snapshot.name(row) == decision.verdict.node_name:
+            self._framework(decision).unreserve(pod, row)
         if self.snapshot.is_assumed(pod.uid):
-            self._framework(decision).unreserve(pod, decision.verdict.row)
             self.snapshot.forget(pod.uid)
 
     def _after_refusal(self, after: aftermath.Aftermath, uid: str) -> Iterable[QueueStep]:
@@ -407,3 +422,8 @@ def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
     if isinstance(outcome, Nomination):
         return outcome.node
     return "" if outcome is not None and outcome.clear_nomination else None
+
+
+def _preemptor_of(framework: Framework) -> Preemptor | None:
+    plugins = (each for each in framework.post_filters if isinstance(each, DefaultPreemption))
+    return next((each.preemptor for each in plugins), None)

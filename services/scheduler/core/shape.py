@@ -25,6 +25,12 @@ NO_NODE = -1
 EXCLUDED = -2
 """Negative refusers: the row is no node; PreFilter left it out."""
 
+EQUAL_SCORE = 1
+"""What every node is worth where no score plugin is configured.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedScore:
@@ -106,6 +112,7 @@ class Shape:
             if key is not None
         )
         self._split()
+        self._base = self._full_marks if scores else EQUAL_SCORE
         self._nodes_seen = self._pods_seen = -1
         self._allocate(0)
 
@@ -208,7 +215,7 @@ class Shape:
         self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
         self._node_refuser: Int8s = np.zeros(capacity, dtype=np.int8)
         self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_totals: Int64s = np.full(capacity, self._full_marks, dtype=np.int64)
+        self._node_totals: Int64s = np.full(capacity, self._base, dtype=np.int64)
         self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
 
 

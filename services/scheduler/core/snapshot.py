@@ -12,6 +12,7 @@ Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go; framework/types.g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -29,6 +30,16 @@ from services.scheduler.core.nominations import Nominations
 from services.scheduler.core.pod_load import PodLoad, PodLoads
 from services.scheduler.core.requests import PODS, is_counted
 from services.scheduler.core.taint_classes import TaintClasses
+
+
+class PodFollower(Protocol):
+    """Who is told of the pods that come and go (`plugin.PodColumnsPlugin`)."""
+
+    def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Count a pod on the node of `row`."""
+
+    def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Take it out again."""
 
 
 class Snapshot:
@@ -55,6 +66,7 @@ class Snapshot:
         self._place: dict[str, tuple[Pod, int]] = {}
         self._assumed: set[str] = set()
         self._listed: tuple[int, Int64s] = (-1, self.columns.rows)
+        self._followers: dict[str, PodFollower] = {}
         self.node_count = 0
 
     def node(self, row: int) -> Node:
@@ -187,6 +199,15 @@ class Snapshot:
         self.budgets.pop(f"{namespace}/{name}", None)
         self.budget_epoch += 1
 
+    def follow(self, name: str, follower: PodFollower) -> None:
+        """Tell `follower` of the pods that are here and of all to come; once for each `name`."""
+        if name in self._followers:
+            return
+        self._followers[name] = follower
+        for pod, row in self._place.values():
+            follower.pod_came(pod, row, self)
+            self.touch(row)
+
     def touch(self, row: int) -> None:
         """Note that a plugin changed a column of its own in `row`."""
         self.pod_log.note(row)
@@ -235,6 +256,8 @@ class Snapshot:
         )
         if load.ports:
             (hold if sign > 0 else release)(self._ports[row], load.ports)
+        for follower in self._followers.values():
+            (follower.pod_came if sign > 0 else follower.pod_went)(pod, row, self)
         self.pod_log.note(row)
 
     def _fill(self, row: int, node: Node) -> None:

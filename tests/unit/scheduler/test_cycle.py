@@ -186,7 +186,19 @@ def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:
     timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
     result = timed.schedule_pod(make_pod().obj(), 1)
     assert isinstance(result, Suggested)
-    assert result.phases_ns == {"Filter": 10, "Score": 10}
+    assert result.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
+
+
+def test_only_phases_that_ran_are_timed() -> None:
+    """PreFilter runs for the first pod of a shape; one feasible node alone is not scored."""
+    ticks = count(0, 10)
+    framework = Framework(cluster({"a": "1", "b": "4"}))
+    timed = Cycle(framework, KeyedChoice(0), stopwatch=lambda: next(ticks))
+    pod = make_pod().req(cpu="2").obj()
+    results = [timed.schedule_pod(each, 1) for each in (pod, pod)]
+    assert all(isinstance(result, Suggested) for result in results)
+    phases = [list(result.phases_ns) for result in results if isinstance(result, Suggested)]
+    assert phases == [["PreFilter", "Filter"], ["Filter"]]
 
 
 @pytest.mark.parametrize("nodes", [1, 40])

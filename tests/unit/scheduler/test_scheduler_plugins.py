@@ -1,0 +1,256 @@
+"""A whole scheduler with plugins made for the test: what their answers do to a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from services.kube.pod import Pod
+from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
+from services.scheduler.core.events_operations import Move
+from services.scheduler.core.plugin import (
+    PermitPlugin,
+    PodColumnsPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    ReservePlugin,
+)
+from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
+from services.scheduler.core.preemption.pick import TieBreak
+from services.scheduler.core.preemption.view import FailedCycle
+from services.scheduler.core.profile import PluginSetting, Profile
+from services.scheduler.core.queue_steps import AddUnschedulable, DeleteNomination, Head, PopId
+from services.scheduler.core.registry import SERVED
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+from tests.builders import make_node, make_pod
+
+
+class Seats(ReservePlugin, PermitPlugin, PreBindPlugin, PodColumnsPlugin):
+    """Counts pods in one column and reservations in another; a label refuses a pod."""
+
+    name = "Seats"
+
+    def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - all alike
+        """Count it."""
+        snapshot.columns.owned("seats")[row] += 1
+
+    def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - all alike
+        """Take it out."""
+        snapshot.columns.owned("seats")[row] -= 1
+
+    def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
+        """Reserve."""
+        snapshot.columns.owned("reserved")[row] += 1
+        return self._said(pod, "reserve")
+
+    def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - all alike
+        """Give it back."""
+        snapshot.columns.owned("reserved")[row] -= 1
+
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:  # noqa: ARG002 - unused
+        """Permit."""
+        return self._said(pod, "permit")
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - unused
+        """Prepare."""
+        return self._said(pod, "prebind")
+
+    def _said(self, pod: Pod, point: str) -> Status | None:
+        code = pod.labels.get(point)
+        return Status(code=Code[code], plugin=self.name, reasons=("no seat",)) if code else None
+
+
+class Sulk(PostFilterPlugin):
+    """Never helps."""
+
+    name = "Sulk"
+
+    def post_filter(
+        self,
+        pod: Pod,  # noqa: ARG002 - unused
+        cycle: FailedCycle,
+        *,
+        tie_break: TieBreak,  # noqa: ARG002 - unused
+        now_ns: int,  # noqa: ARG002 - unused
+    ) -> Nominate | CannotHelp:
+        """Say on how many nodes."""
+        said = f"sulking on {cycle.node_count()}"
+        return CannotHelp(
+            cause=Cause.NO_CANDIDATE, reason=said, message=said, clear_nomination=True
+        )
+
+
+REGISTRY = {**SERVED, "Seats": Seats, "Sulk": Sulk}
+
+
+def scheduler_with(*names: str, queue: str = "v1.34", **options: bool) -> Scheduler:
+    """Return a scheduler of two nodes, with NodeResourcesFit and the named plugins."""
+    plugins = tuple(PluginSetting(name=name) for name in ("NodeResourcesFit", *names))
+    ticks = count(0, 10)
+    made = Scheduler(
+        Options(
+            rules=RULES["v1.34"],
+            queue=QUEUE_RULES[queue],
+            profiles=(Profile(plugins=plugins),),
+            **options,
+        ),
+        registry=REGISTRY,
+        stopwatch=lambda: next(ticks),
+    )
+    for name in "ab":
+        made.put_node(make_node(name).capacity(cpu="4", memory="8Gi").obj())
+    return made
+
+
+def decide(scheduler: Scheduler, pod: Pod, cycle: int = 1) -> Decision:
+    """Have the scheduler decide about a pod that it is told of."""
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, cycle), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    return scheduler.decide(head, 0)
+
+
+def column(scheduler: Scheduler, name: str) -> int:
+    """Return the sum of an owned column."""
+    return int(scheduler.snapshot.columns.owned(name).sum())
+
+
+def columns(scheduler: Scheduler) -> tuple[int, int]:
+    """Return the pods that Seats counts and its reservations."""
+    return column(scheduler, "seats"), column(scheduler, "reserved")
+
+
+def requeued(decision: Decision) -> AddUnschedulable:
+    """Return how the pod went back to the queue."""
+    return next(step for step in decision.steps if isinstance(step, AddUnschedulable))
+
+
+@pytest.mark.parametrize("point", ["reserve", "permit"])
+def test_a_refusal_before_the_binding_is_unschedulable_by_its_plugin(point: str) -> None:
+    """The chosen node alone is counted, and the nomination goes."""
+    scheduler = scheduler_with("Seats")
+    decision = decide(scheduler, make_pod().label(point, "UNSCHEDULABLE").nominated("a").obj())
+    verdict = decision.verdict
+    assert isinstance(verdict, Refused)
+    assert verdict.message == "0/1 nodes are available: 1 no seat."
+    assert (verdict.plugins, verdict.reasons) == (("Seats",), (("no seat", 1),))
+    assert verdict.nominated_node_name == ""
+    assert requeued(decision).plugins == ("Seats",)
+    assert not requeued(decision).is_error
+    assert any(isinstance(step, DeleteNomination) for step in decision.steps)
+    assert columns(scheduler) == (0, 0)
+
+
+def test_a_refusal_by_pre_bind_waits_for_no_plugin_and_moves_the_others() -> None:
+    """It is part of the binding cycle: the pod that was assumed counts as deleted."""
+    scheduler = scheduler_with("Seats")
+    decision = decide(scheduler, make_pod().label("prebind", "UNSCHEDULABLE").obj())
+    assert isinstance(decision.verdict, Refused)
+    assert (decision.verdict.message, decision.verdict.plugins) == ("no seat", ())
+    assert requeued(decision).is_error
+    assert isinstance(decision.steps[-1], Move)
+    assert columns(scheduler) == (0, 0)
+
+
+@pytest.mark.parametrize("point", ["reserve", "permit", "prebind"])
+def test_an_error_stays_an_error(point: str) -> None:
+    """No plugin is waited for."""
+    scheduler = scheduler_with("Seats")
+    decision = decide(scheduler, make_pod().label(point, "ERROR").obj())
+    assert decision.verdict == Failed(message="running plugin 'Seats': no seat")
+    assert requeued(decision).is_error
+    assert columns(scheduler) == (0, 0)
+
+
+def test_a_wish_to_wait_is_an_error_that_says_so() -> None:
+    """Permit cannot hold pods yet."""
+    decision = decide(scheduler_with("Seats"), make_pod().label("permit", "WAIT").obj())
+    said = "running plugin 'Seats': waiting at Permit is not served"
+    assert decision.verdict == Failed(message=said)
+
+
+def test_owned_columns_follow_a_pod_through_its_binding_and_its_end() -> None:
+    """A confirmation does not count twice."""
+    scheduler = scheduler_with("Seats")
+    pod = make_pod().obj()
+    decision = decide(scheduler, pod)
+    assert isinstance(decision.verdict, Binding)
+    assert columns(scheduler) == (1, 1)
+    scheduler.answer(decision.head.pop, None)
+    scheduler.put_pod(replace(pod, node_name=decision.verdict.node_name))
+    assert columns(scheduler) == (1, 1)
+    scheduler.remove_pod(pod.uid)
+    assert column(scheduler, "seats") == 0
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_owned_columns_are_as_before_after_an_undo_and_a_refused_binding(refused: bool) -> None:
+    """Beside a pod of the trace, which was never reserved."""
+    scheduler = scheduler_with("Seats")
+    scheduler.put_pod(make_pod("bound").node("a").obj())
+    assert columns(scheduler) == (1, 0)
+    decision = decide(scheduler, make_pod().obj())
+    assert columns(scheduler) == (2, 1)
+    if refused:
+        scheduler.answer(decision.head.pop, Stage.BIND)
+    else:
+        scheduler.undo([decision])
+    assert columns(scheduler) == (1, 0)
+
+
+def test_a_column_counts_pods_once_for_all_profiles_and_those_that_were_there() -> None:
+    """The first instance of a name is told."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("a").obj())
+    snapshot.set_pod(make_pod("early").node("a").obj())
+    for _ in range(2):
+        snapshot.follow(Seats.name, Seats())
+    snapshot.set_pod(make_pod("late").node("a").obj())
+    assert snapshot.columns.owned("seats").sum() == 2
+
+
+def test_post_filter_plugins_are_asked_in_order_and_say_their_part() -> None:
+    """The first that makes room ends the point; phases are measured where they ran."""
+    pod = make_pod().req(cpu="8").obj()
+    decision = decide(scheduler_with("Sulk", "DefaultPreemption"), pod)
+    assert isinstance(decision.verdict, Refused)
+    said = decision.verdict.preemption_message
+    assert said.startswith("sulking on 2, preemption: 0/2 nodes are available")
+    assert "PostFilter" in decision.phases_ns
+    scheduler = scheduler_with("Sulk", "DefaultPreemption")
+    for name in "ab":
+        scheduler.put_pod(make_pod(f"low-{name}").req(cpu="4").node(name).obj())
+    helped = decide(scheduler, make_pod().req(cpu="4").priority(1).obj())
+    assert helped.nomination is not None
+
+
+@pytest.mark.parametrize("names", [(), ("DefaultPreemption",)])
+def test_without_preemption_no_post_filter_is_run_or_measured(names: Sequence[str]) -> None:
+    """Neither where the profile has none nor where it is disabled."""
+    scheduler = scheduler_with(*names, disable_preemption=True)
+    decision = decide(scheduler, make_pod().req(cpu="8").obj())
+    assert isinstance(decision.verdict, Refused)
+    assert "PostFilter" not in decision.phases_ns
+    assert scheduler.evaluate(make_pod().req(cpu="8").obj(), 1, 0).preemption_disabled
+
+
+def test_in_v1_16_all_feasible_nodes_are_equal_and_taken_in_turn() -> None:
+    """No priorities are configured, so each node scores 1 and lastNodeIndex decides."""
+    scheduler = Scheduler(Options(rules=RULES["v1.16"], queue=QUEUE_RULES["v1.16"]))
+    for name, cpu in [("small", "4"), ("large", "64")]:
+        scheduler.put_node(make_node(name).capacity(cpu=cpu, memory="64Gi").obj())
+    taken = []
+    for cycle in range(4):
+        verdict = decide(scheduler, make_pod(f"p{cycle}").req(cpu="1").obj(), cycle).verdict
+        assert isinstance(verdict, Binding)
+        assert (verdict.total, verdict.tied) == (1, 2)
+        taken.append(verdict.node_name)
+    assert taken == ["small", "large", "small", "large"]
+    found = scheduler.evaluate(make_pod("q").req(cpu="1").obj(), 1, 0)
+    assert found.verdicts.totals == {"large": 1, "small": 1}
+    assert found.weights == {}
