@@ -88,15 +88,19 @@ class Sessions(Generic[Core]):
         return len(self._sessions)
 
     def open(self, name: str, core: Core) -> Session[Core]:
-        """Start a session; an empty name is made up. Raises FieldError for a name in use."""
-        if len(self._sessions) >= SESSIONS_MAX:
-            raise LimitError(f"{SESSIONS_MAX} sessions are open: close some with CloseSession")
+        """Start a session; an empty name is made up. Raises what check_free does."""
+        self.check_free(name)
         name = name or self._free_name()
-        if name in self._sessions:
-            raise FieldError("session", f"{name!r} is open already; leave it empty for a new one")
         session = Session(name=name, core=core)
         self._sessions[name] = session
         return session
+
+    def check_free(self, name: str) -> None:
+        """Raise FieldError for a name in use, LimitError where no session more may be open."""
+        if len(self._sessions) >= SESSIONS_MAX:
+            raise LimitError(f"{SESSIONS_MAX} sessions are open: close some with CloseSession")
+        if name in self._sessions:
+            raise FieldError("session", f"{name!r} is open already; leave it empty for a new one")
 
     def close(self, name: str) -> Session[Core] | None:
         """Forget a session and return it; None where there is none."""

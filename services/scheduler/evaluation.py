@@ -39,8 +39,11 @@ def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> schedule
     interner = PodSpecInterner()
     if not request.HasField("pod"):
         raise FieldError("pod", "is required")
+    if not request.pod.metadata.uid:
+        raise FieldError("pod.metadata.uid", "is required")
     pod = pod_from_message(request.pod, interner)
     scheduler = Scheduler(options)
+    _check_served(scheduler, pod)
     for index, message in enumerate(request.objects):
         match decode_object(message, interner, f"objects[{index}]"):
             case PutPod(pod=other):
@@ -58,11 +61,20 @@ def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> schedule
 def evaluate_pending(
     scheduler: Scheduler, request: service_pb2.EvaluatePendingRequest, at_ns: int
 ) -> scheduler_pb2.Evaluation:
-    """Judge a session's pending pod as things stand. Raises NotFoundError."""
+    """Judge a session's pending pod as things stand. Raises FieldError and NotFoundError."""
+    if not request.pod.uid:
+        raise FieldError("pod.uid", "is required")
     pod = scheduler.pods.get(request.pod.uid)
     if pod is None or pod.node_name:
         raise NotFoundError(f"the session has no pending pod {request.pod.uid!r}")
+    _check_served(scheduler, pod)
     return _encode(scheduler.evaluate(pod, 1, at_ns), request.top_k)
+
+
+def _check_served(scheduler: Scheduler, pod: Pod) -> None:
+    if not scheduler.serves(pod):
+        name = pod.spec.scheduler_name
+        raise FieldError("pod.spec.scheduler_name", f"no profile serves {name!r}")
 
 
 def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerState:

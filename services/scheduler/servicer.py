@@ -11,7 +11,13 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from services.config.legacy_scheduler import preemption_disabled
-from services.rpc.errors import FieldError, PreconditionError, StaleError, UnservedError
+from services.rpc.errors import (
+    FieldError,
+    PreconditionError,
+    RefusalError,
+    StaleError,
+    UnservedError,
+)
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 from services.scheduler import evaluation
@@ -55,10 +61,15 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
         options_of(request.config, request.config.queue.mode or "v1.20")
+        self._sessions.check_free(request.session)
         queue = await self._queue.open(request.config.queue)
-        options = options_of(request.config, queue.config.mode)
-        core = SchedulerSession(options, queue, request.config.batch_size)
-        session = self._sessions.open(request.session, core)
+        try:
+            options = options_of(request.config, queue.config.mode)
+            core = SchedulerSession(options, queue, request.config.batch_size)
+            session = self._sessions.open(request.session, core)
+        except RefusalError:
+            await queue.close()
+            raise
         return service_pb2.OpenResponse(
             session=session.name,
             epoch=session.epoch,
@@ -69,6 +80,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def CloseSession(
         self, request: service_pb2.CloseSessionRequest, context: _Context
     ) -> service_pb2.CloseSessionResponse:
+        if not request.session:
+            raise FieldError("session", "is required")
         session = self._sessions.close(request.session)
         if session is not None:
             await session.core.queue.close()

@@ -84,6 +84,10 @@ class SchedulerSession:
     # Events
 
     def _decode(self, round_: scheduler_pb2.Round) -> list[Timed]:
+        if round_.at_ns < 0:
+            raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
+        if round_.window_end_ns > round_.at_ns:
+            raise FieldError("round.window_end_ns", "windows are not served yet: leave it 0")
         changes: list[Timed] = []
         last_ns = -(2**63)
         for index, event in enumerate(round_.events):
@@ -95,10 +99,25 @@ class SchedulerSession:
                 )
             last_ns = event.at_ns
             changes.append(Timed(event.at_ns, self._decoder.decode(event, field)))
-        for index, answer in enumerate(round_.answers):
-            if answer.refused not in STAGES:
-                raise FieldError(f"round.answers[{index}].refused", "is no stage known here")
+        self._check_answers(round_.answers)
         return changes
+
+    def _check_answers(self, answers: Sequence[scheduler_pb2.Answer]) -> None:
+        """Raise FieldError for a malformed answer; one of an unknown pop may be a retried one."""
+        for index, answer in enumerate(answers):
+            field = f"round.answers[{index}]"
+            if not answer.pop.uid:
+                raise FieldError(f"{field}.pop.uid", "is required")
+            if answer.refused not in STAGES:
+                raise FieldError(f"{field}.refused", "is no stage known here")
+            if STAGES[answer.refused] is not Stage.DELETE_VICTIM:
+                continue
+            deletions = self._deletions(PopId(answer.pop.uid, answer.pop.cycle))
+            if deletions is not None and answer.victim.uid not in deletions:
+                raise FieldError(
+                    f"{field}.victim.uid",
+                    f"{answer.victim.uid!r} is none of the pods whose deletion was asked for",
+                )
 
     def _take_answers(self, round_: scheduler_pb2.Round) -> Iterator[queue_pb2.Operation]:
         for answer in round_.answers:
@@ -109,12 +128,16 @@ class SchedulerSession:
                 yield self._encoder.operation(step, round_.at_ns)
 
     def _victim_index(self, pop: PopId, answer: scheduler_pb2.Answer) -> int:
+        deletions = self._deletions(pop)
+        return deletions.index(answer.victim.uid) if deletions else 0
+
+    def _deletions(self, pop: PopId) -> list[str] | None:
+        """Return the uids whose deletion a pop's decision asks for, None for an unknown pop."""
         for decision in self.core.unanswered():
-            nomination = decision.nomination
-            if decision.head.pop == pop and nomination is not None:
-                uids = [pod.uid for pod in nomination.deletions]
-                return uids.index(answer.victim.uid) if answer.victim.uid in uids else 0
-        return 0
+            if decision.head.pop == pop:
+                nomination = decision.nomination
+                return [pod.uid for pod in nomination.deletions] if nomination else []
+        return None
 
     def _take_change(self, timed: Timed) -> list[queue_pb2.Operation]:
         steps: Sequence[QueueStep] = ()

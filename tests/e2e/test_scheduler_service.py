@@ -12,6 +12,7 @@ from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.queue.v1alpha1 import queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
@@ -96,6 +97,14 @@ def add_pod(message: pod_pb2.Pod) -> scheduler_pb2.Event:
     return event
 
 
+def delete_pod(name: str) -> scheduler_pb2.Event:
+    """Return the event of a pod that goes."""
+    event = scheduler_pb2.Event()
+    event.delete.kind, event.delete.uid = "Pod", f"uid-{name}"
+    event.delete.namespace, event.delete.name = "default", name
+    return event
+
+
 def refused(
     outcome: scheduler_pb2.Outcome, stage: scheduler_pb2.RefusalStage.ValueType, victim: str = ""
 ) -> scheduler_pb2.Answer:
@@ -146,28 +155,165 @@ def preempting(caller: Caller) -> scheduler_pb2.Outcome:
     return outcome
 
 
+def nominated(state: scheduler_pb2.SchedulerState) -> list[tuple[str, list[str]]]:
+    """Return who is nominated where; the scheduler's mirror and its queue must agree."""
+    mirror = [(each.node_name, [pod.uid for pod in each.pods]) for each in state.nominations]
+    queue = [(each.node_name, [pod.uid for pod in each.pods]) for each in state.queue.nominations]
+    assert mirror == queue
+    return mirror
+
+
+def is_answered(caller: Caller, outcome: scheduler_pb2.Outcome) -> bool:
+    """Tell whether an outcome's pop is done with: a victim that is none is then passed over."""
+    stray = refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "stranger")
+    try:
+        caller.tell(0, answers=[stray])
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+            raise
+        caller.sequence -= 1
+        return False
+    return True
+
+
 def test_a_refused_nomination_is_kept_by_v1_34(caller: Caller) -> None:
-    """v1.34 logs a status that cannot be written: its queue keeps the nomination."""
+    """v1.34 logs a status that cannot be written: its queue keeps the nomination and the pod."""
     outcome = preempting(caller)
-    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
-    assert [each.node_name for each in caller.state().nominations] == ["n"]
+    before = caller.state()
+    assert not is_answered(caller, outcome)
+    caller.tell(0, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
+    after = caller.state()
+    assert is_answered(caller, outcome)
+    assert nominated(before) == nominated(after) == [("n", ["uid-high"])]
+    assert list(after.queue.entries) == list(before.queue.entries)
+    (other,) = caller.tell(0, delete_pod("low-0"), add_pod(pod("other", "1")))
+    assert other.pod.name == "other"
+    assert not other.HasField("bind"), "the nominated pod's room is kept for it"
 
 
 def test_a_refused_nomination_is_forgotten_by_v1_16(services: EmbeddedServices) -> None:
     """The documents' scheduler takes the nomination back and goes no further."""
     caller = Caller(services.processes["scheduler"].address, rules="v1.16")
     outcome = preempting(caller)
-    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
+    caller.tell(0, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
     state = caller.state()
-    assert not state.nominations
-    assert not state.queue.nominations
+    assert not nominated(state)
+    (other,) = caller.tell(0, delete_pod("low-0"), add_pod(pod("other", "1")))
+    assert other.bind.node_name == "n", "no room is kept for a pod that is not nominated"
 
 
 def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(caller: Caller) -> None:
     """Half-way through the victims: the pod stays nominated and waits."""
     outcome = preempting(caller)
-    caller.tell(1, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")])
-    assert [each.node_name for each in caller.state().nominations] == ["n"]
+    before = caller.state()
+    assert not is_answered(caller, outcome)
+    caller.tell(0, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")])
+    after = caller.state()
+    assert is_answered(caller, outcome)
+    assert nominated(after) == nominated(before) == [("n", ["uid-high"])]
+    assert list(after.queue.entries) == list(before.queue.entries)
+    assert [entry.pod.uid for entry in after.queue.entries] == ["uid-high"]
+
+
+def field_of(error: grpc.RpcError) -> str:
+    """Return the field that a refusal names."""
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    status = rpc_status.from_call(error)  # type: ignore[arg-type] # it is a Call as well
+    assert status is not None
+    request = error_details_pb2.BadRequest()
+    assert any(detail.Unpack(request) for detail in status.details)
+    (violation,) = request.field_violations
+    return str(violation.field)
+
+
+def test_an_answer_names_a_pop_and_one_of_its_victims(caller: Caller) -> None:
+    """A malformed answer is refused; one of an unknown pop may be a retried one."""
+    outcome = preempting(caller)
+    stage = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
+    for answer, field in (
+        (scheduler_pb2.Answer(), "pop.uid"),
+        (refused(outcome, stage, "stranger"), "victim.uid"),
+        (refused(outcome, stage), "victim.uid"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.tell(1, answers=[answer])
+        assert field_of(caught.value) == f"round.answers[0].{field}"
+        caller.sequence -= 1
+    unknown = refused(outcome, stage, "stranger")
+    unknown.pop.cycle += 99
+    caller.tell(1, answers=[unknown, refused(outcome, stage, "low-0")])
+
+
+@pytest.mark.parametrize(
+    ("round_", "field"),
+    [
+        (scheduler_pb2.Round(at_ns=-1), "round.at_ns"),
+        (scheduler_pb2.Round(at_ns=5, window_end_ns=6), "round.window_end_ns"),
+    ],
+    ids=["before the epoch", "a window"],
+)
+def test_a_time_that_is_not_served_is_refused(
+    caller: Caller, round_: scheduler_pb2.Round, field: str
+) -> None:
+    """Before the epoch, or a window; a window that ends at its instant is none."""
+    stamp = session_pb2.Stamp(session=caller.stamp.session, epoch=caller.stamp.epoch, sequence=1)
+    request = service_pb2.RunRoundRequest(stamp=stamp, round=round_)
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.stub.RunRound(request, timeout=10)
+    assert field_of(caught.value) == field
+    request.round.at_ns = request.round.window_end_ns = 5
+    caller.stub.RunRound(request, timeout=10)
+
+
+def test_a_session_name_in_use_opens_no_session_of_the_queue(
+    services: EmbeddedServices, caller: Caller
+) -> None:
+    """The queue makes its names up in order, so that a leaked session would show as a gap."""
+    with grpc.insecure_channel(services.processes["queue"].address) as channel:
+        queue = queue_service_pb2_grpc.SchedulingQueueServiceStub(channel)
+        first = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.stub.Open(service_pb2.OpenRequest(session=caller.stamp.session), timeout=10)
+        assert field_of(caught.value) == "session"
+        second = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
+        for name in (first, second):
+            queue.CloseSession(queue_service_pb2.CloseSessionRequest(session=name), timeout=10)
+    assert int(second.rpartition("-")[2]) == int(first.rpartition("-")[2]) + 1
+
+
+def test_closing_names_a_session(caller: Caller) -> None:
+    """An unknown name is accepted, an empty one is a mistake."""
+    caller.stub.CloseSession(service_pb2.CloseSessionRequest(session="nobody"), timeout=10)
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.stub.CloseSession(service_pb2.CloseSessionRequest(), timeout=10)
+    assert field_of(caught.value) == "session"
+
+
+def test_evaluate_needs_a_pod_with_a_uid_that_a_profile_serves(caller: Caller) -> None:
+    """What could only fail inside is refused by its field."""
+    nameless, foreign = pod("a", "1"), pod("b", "1")
+    nameless.metadata.uid = ""
+    foreign.spec.scheduler_name = "someone-else"
+    for message, field in (
+        (nameless, "pod.metadata.uid"),
+        (foreign, "pod.spec.scheduler_name"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.stub.Evaluate(service_pb2.EvaluateRequest(pod=message), timeout=10)
+        assert field_of(caught.value) == field
+
+
+def test_evaluate_pending_needs_a_pod_that_a_profile_serves(caller: Caller) -> None:
+    """A pod of another scheduler may be known to the session, and is not ours to judge."""
+    foreign = pod("b", "1")
+    foreign.spec.scheduler_name = "someone-else"
+    assert not caller.tell(0, add_node("n", "2"), add_pod(foreign))
+    for uid, field in (("", "pod.uid"), ("uid-b", "pod.spec.scheduler_name")):
+        request = service_pb2.EvaluatePendingRequest(stamp=caller.stamp)
+        request.pod.uid = uid
+        with pytest.raises(grpc.RpcError) as caught:
+            caller.stub.EvaluatePending(request, timeout=10)
+        assert field_of(caught.value) == field
 
 
 def test_preemption_can_be_switched_off_by_the_documents_file(services: EmbeddedServices) -> None:
@@ -191,13 +337,8 @@ def test_a_refused_round_changes_nothing_and_names_the_field(caller: Caller) -> 
     bad = pod("bad", "1x")
     with pytest.raises(grpc.RpcError) as caught:
         caller.tell(0, add_node("n", "2"), add_pod(bad))
-    status = rpc_status.from_call(caught.value)  # type: ignore[arg-type] # it is a Call as well
-    assert status is not None
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    request = error_details_pb2.BadRequest()
-    assert any(detail.Unpack(request) for detail in status.details)
-    (violation,) = request.field_violations
-    assert violation.field == ("round.events[1].add.pod.spec.containers[0].resources.requests[cpu]")
+    field = "round.events[1].add.pod.spec.containers[0].resources.requests[cpu]"
+    assert field_of(caught.value) == field
     caller.sequence -= 1
     assert not caller.state().objects
     (outcome,) = caller.tell(0, add_node("n", "2"), add_pod(pod("good", "1")))

@@ -1,0 +1,61 @@
+"""The contract's own text: every RPC says what a caller must know before the first call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROTOS = Path(__file__).resolve().parents[2] / "protos"
+SERVICES = sorted(PROTOS.rglob("*_service.proto"))
+RPC = re.compile(r"((?:^  //.*\n)*)^  rpc (\w+)\(", re.MULTILINE)
+ERROR_CODES = (
+    "ABORTED",
+    "FAILED_PRECONDITION",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "RESOURCE_EXHAUSTED",
+    "UNIMPLEMENTED",
+)
+
+
+def comments(path: Path) -> dict[str, str]:
+    """Return each RPC's comment in one line."""
+    found = RPC.findall(path.read_text(encoding="utf-8"))
+    return {name: " ".join(text.replace("//", " ").split()) for text, name in found}
+
+
+def shortcomings(comment: str) -> list[str]:
+    """Return which parts of the convention a comment lacks."""
+    lacking = []
+    if not re.search(r"\b(Not i|I)dempotent\b", comment):
+        lacking.append("Idempotent")
+    if not re.search(r"\bRequired: \S", comment):
+        lacking.append("Required:")
+    errors = comment.partition("Errors: ")[2]
+    if errors != "none of its own." and not any(code in errors for code in ERROR_CODES):
+        lacking.append("Errors:")
+    return lacking
+
+
+def test_every_service_of_the_contract_is_looked_at() -> None:
+    """All RPCs of the files are found, so that the next test leaves none out."""
+    assert len(SERVICES) == 4
+    for path in SERVICES:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert len(comments(path)) == sum(line.startswith("  rpc ") for line in lines)
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_every_rpc_says_idempotence_required_fields_and_errors(path: Path) -> None:
+    """The convention that each service's comment names."""
+    lacking = {name: shortcomings(comment) for name, comment in comments(path).items()}
+    assert not {name: parts for name, parts in lacking.items() if parts}
+
+
+def test_a_comment_that_lacks_a_part_is_found() -> None:
+    """The check itself can fail."""
+    assert shortcomings("Dump shows the whole state.") == ["Idempotent", "Required:", "Errors:"]
+    assert shortcomings("X. Idempotent. Required: stamp. Errors: some.") == ["Errors:"]
+    assert not shortcomings("X. Idempotent: a read. Required: a. Errors: none of its own.")
