@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,10 @@ EMBEDDED = "embedded"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a replay is asked to do; addresses "" start the services as child processes."""
+    """What a replay is asked to do; addresses "" start the services as child processes.
+
+    `until_ns` is counted from the trace's first record.
+    """
 
     version: str
     argv: tuple[str, ...] = ()
@@ -79,7 +83,13 @@ Progress = Callable[[int, Cluster, Tally], None]
 def run_replay(
     settings: Settings, records: Iterator[trace_pb2.Record], progress: Progress
 ) -> Finished:
-    """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises."""
+    """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises.
+
+    The first record is read before anything is made or started, so that what is no trace at all
+    leaves nothing behind.
+    """
+    first = list(itertools.islice(records, 1))
+    records = itertools.chain(first, records)
     run = _directory(settings)
     manifest = _manifest(settings)
     run.write_manifest(manifest)
@@ -117,9 +127,8 @@ def run_replay(
 
         collector.calm()
         header = trace_pb2.Header()
-        end = replay.run(
-            _noting(records, header), Limits(until_ns=settings.until_ns, progress=report)
-        )
+        limits = Limits(until_ns=settings.until_ns, progress=report)
+        end = replay.run(_noting(records, header), limits)
         delivery = recorder.close()
         usage = {
             name: ProcessUsage(

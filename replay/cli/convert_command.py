@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
+from replay.cli.parameters import TRACE_FILE
+from replay.cli.trace_output import write_trace
 from replay.cli.traces import TraceArguments, trace_options
-from replay.trace.writer import write
 
 
 @click.command(name="convert")
@@ -16,7 +17,7 @@ from replay.trace.writer import write
     "-o",
     "--output",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=TRACE_FILE,
     help="Where to write: .ktr (protobuf in zstd frames) or .jsonl (one record a line).",
 )
 def command(trace: TraceArguments, output: Path) -> None:
@@ -28,10 +29,4 @@ def command(trace: TraceArguments, output: Path) -> None:
       reprieve convert recording/ -o recording.jsonl
       reprieve convert cluster.ktr -o cluster.jsonl      # to read it
     """
-    partial = output.with_name(f".{output.name}.partial{''.join(output.suffixes)}")
-    try:
-        count = write(partial, trace.records())
-        partial.replace(output)
-    finally:
-        partial.unlink(missing_ok=True)
-    click.echo(f"{output}: {count} records", err=True)
+    write_trace(output, trace.records())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 REFUSED = 2
 SERVICE = 3
 SPANS_LOST = 4
 LOOP = 5
+INTERRUPTED = 130
 
 
 class ExitError(Exception):
@@ -14,3 +18,22 @@ class ExitError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+@contextlib.contextmanager
+def refusing_traces() -> Iterator[None]:
+    """Turn a trace that cannot be read or written into the exit code for what is refused."""
+    from replay.trace.errors import TraceError  # noqa: PLC0415 - loaded when needed
+
+    try:
+        yield
+    except TraceError as error:
+        raise ExitError(REFUSED, str(error)) from error
+    except OSError as error:
+        raise ExitError(REFUSED, os_problem(error)) from error
+
+
+def os_problem(error: OSError) -> str:
+    """Return what the system said, with the file where it names one."""
+    problem = error.strerror or str(error)
+    return f"{error.filename}: {problem}" if error.filename else problem

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from replay.cli.parameters import DURATION
+from replay.cli.parameters import DURATION, TRACE_FILE
+from replay.cli.trace_output import write_trace
 from replay.generate.options import GenerateOptions
 from replay.generate.presets import PRESETS
 from replay.generate.workload import generate
-from replay.trace.writer import write
 
 
 @click.command(name="generate")
@@ -18,7 +18,7 @@ from replay.trace.writer import write
     "-o",
     "--output",
     required=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=TRACE_FILE,
     help="Where to write: .ktr or .jsonl.",
 )
 @click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A workload that has a name.")
@@ -69,5 +69,4 @@ def command(output: Path, preset: str | None, seed: int, **counts: int) -> None:
       reprieve generate -o openb-like.ktr --preset openb-like
     """
     records = PRESETS[preset](seed) if preset else generate(GenerateOptions(seed=seed, **counts))
-    count = write(output, records)
-    click.echo(f"{output}: {count} records", err=True)
+    write_trace(output, records)

@@ -7,7 +7,7 @@ import sys
 
 import click
 
-from replay.cli.errors import ExitError
+from replay.cli.errors import INTERRUPTED, ExitError
 from services.rpc.version import package_version
 
 _COMMANDS = {
@@ -20,11 +20,12 @@ _COMMANDS = {
 }
 EPILOG = """\b
 Exit codes:
-  0  done
-  2  the command line or an input is refused
-  3  a service cannot be started or reached, or stops answering
-  4  the run ended, but spans were lost on their way
-  5  the run went round at one instant without an end
+    0  done
+    2  the command line or an input is refused
+    3  a service cannot be started or reached, or stops answering
+    4  the run ended, but spans were lost on their way
+    5  the run went round at one instant without an end
+  130  interrupted; what a replay has recorded until then can be read
 """
 
 
@@ -76,7 +77,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except click.Abort:
         click.echo("Aborted.", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except ExitError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(error.code)

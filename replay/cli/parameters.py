@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +21,9 @@ _UNITS_NS = {
     "d": 86_400 * 1_000_000_000,
 }
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
+_INTEGER = re.compile(r"-?\d{1,10}")
+_PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
+"""Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
 
 
 class Duration(click.ParamType[int]):
@@ -58,5 +63,49 @@ class Share(click.ParamType[Sampling]):
             self.fail(str(error), param, ctx)
 
 
+class QosPriority(click.ParamType[tuple[str, int]]):
+    """A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
+
+    name = "QOS=PRIORITY"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Return the qos and its priority."""
+        if isinstance(value, tuple):
+            return value
+        qos, _, number = value.partition("=")
+        if not qos or not _INTEGER.fullmatch(number):
+            self.fail(f"{value!r} is no priority of a qos; write LS=1000", param, ctx)
+        priority = int(number)
+        if not _PRIORITY_MIN <= priority <= _PRIORITY_MAX:
+            self.fail(f"{value!r}: a priority is at most {_PRIORITY_MAX:,}", param, ctx)
+        return qos, priority
+
+
+class TraceFile(click.Path):
+    """Where to write a trace: a path whose ending names a form of the native format."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(
+        self,
+        value: str | os.PathLike[str],
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> Path:
+        """Return the path."""
+        from replay.trace.writer import SUFFIXES  # noqa: PLC0415 - loaded when needed
+
+        path = Path(os.fsdecode(value))
+        super().convert(path, param, ctx)
+        if not path.name.endswith(SUFFIXES):
+            self.fail(f"{str(path)!r}: a trace's name ends in {', '.join(SUFFIXES)}", param, ctx)
+        return path
+
+
 DURATION = Duration()
 SHARE = Share()
+QOS_PRIORITY = QosPriority()
+TRACE_FILE = TraceFile()

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from replay.results.durations import simulated
 from replay.results.tally import Tally
 from replay.world.cluster import Cluster
 
@@ -45,19 +46,28 @@ class Progress:
 
     def __call__(self, now_ns: int, cluster: Cluster, tally: Tally) -> None:
         """Show where the replay stands, a few times a second."""
+        del cluster
         if self._start_ns is None:
             self._start_ns, self._began = now_ns, time.monotonic()
         now = time.monotonic()
         if self._live is None or now - self._shown < _PERIOD_S:
             return
         self._shown = now
-        rate = tally.cycles / max(now - self._began, 1e-9)
-        decided = tally.decisions
-        seconds = (now_ns - self._start_ns) / 1e9
-        self._live.update(
-            Text(
-                f"{seconds:,.0f} s simulated · {tally.cycles:,} attempts ({rate:,.0f}/s) · "
-                f"{decided['scheduled']:,} bound · {decided['preempted']:,} preempted · "
-                f"{decided['evicted']:,} evicted · {len(cluster.pending):,} pending"
-            )
-        )
+        self._live.update(Text(line(now_ns - self._start_ns, now - self._began, tally)))
+
+
+def line(played_ns: int, wall_s: float, tally: Tally) -> str:
+    """Return the line: simulated time, pods a second of the wall clock, counts by outcome.
+
+    Pods a second are those that went through a scheduling cycle, again if they did so again.
+    Unschedulable are pods without a node whose last attempt failed; the rest waits for its first.
+    """
+    rate = tally.cycles / max(wall_s, 1e-9)
+    decided = tally.decisions
+    unschedulable = sum(bool(pod.message) for pod in tally.waiting.values())
+    return (
+        f"{simulated(played_ns)} simulated · {rate:,.0f} pods/s · "
+        f"{decided['scheduled']:,} bound · {decided['preempted']:,} preempted · "
+        f"{decided['evicted']:,} evicted · {unschedulable:,} unschedulable · "
+        f"{len(tally.waiting) - unschedulable:,} not tried yet"
+    )

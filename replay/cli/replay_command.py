@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from replay.backends.errors import BackendError
-from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError
+from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments, trace_options
@@ -60,7 +60,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Whose queue.",
 )
-@click.option("--until", "until_ns", type=DURATION, help="Stop after this simulated time.")
+@click.option(
+    "--until",
+    "until_ns",
+    type=DURATION,
+    help="Stop after this simulated time, counted from the trace's first record.",
+)
 @click.option(
     "--scheduler",
     "scheduler_address",
@@ -194,7 +199,14 @@ def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
 
 
 def _text(path: Path | None) -> str:
-    return path.read_text(encoding="utf-8") if path is not None else ""
+    if path is None:
+        return ""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ExitError(REFUSED, f"{path}: is no UTF-8 text: {error.reason}") from error
+    except OSError as error:
+        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def _eviction_config(path: Path | None) -> eviction_pb2.EvictionConfig:

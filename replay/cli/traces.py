@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from replay.cli.errors import REFUSED, ExitError
-from replay.cli.parameters import DURATION
+from replay.cli.errors import refusing_traces
+from replay.cli.parameters import DURATION, QOS_PRIORITY
 from reprieve.trace.v1alpha1 import trace_pb2
 
 
@@ -24,22 +24,20 @@ class TraceArguments:
     every_ns: int
     openb_timed: bool
     openb_gpu: bool
+    qos_priorities: tuple[tuple[str, int], ...]
 
     def records(self) -> Iterator[trace_pb2.Record]:
         """Yield the trace's records. Raises ExitError where it cannot be read."""
-        from replay.importers.options import ImportOptions  # noqa: PLC0415 - loaded when needed
-        from replay.importers.registry import open_trace  # noqa: PLC0415
-        from replay.trace.errors import TraceError  # noqa: PLC0415
+        from replay.importers import options, registry  # noqa: PLC0415 - loaded when needed
 
-        options = ImportOptions(
-            every_ns=self.every_ns, openb_timed=self.openb_timed, openb_gpu=self.openb_gpu
+        chosen = options.ImportOptions(
+            every_ns=self.every_ns,
+            openb_timed=self.openb_timed,
+            openb_gpu=self.openb_gpu,
+            openb_priorities={**options.OPENB_PRIORITIES, **dict(self.qos_priorities)},
         )
-        try:
-            yield from open_trace(self.paths, format=self.format, options=options)
-        except TraceError as error:
-            raise ExitError(REFUSED, str(error)) from error
-        except OSError as error:
-            raise ExitError(REFUSED, f"{error.filename}: {error.strerror}") from error
+        with refusing_traces():
+            yield from registry.open_trace(self.paths, format=self.format, options=chosen)
 
 
 def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,6 +49,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
         every_ns: int,
         openb_timed: bool,
         openb_gpu: bool,
+        qos_priorities: Sequence[tuple[str, int]],
         **rest: Any,
     ) -> Any:
         trace = TraceArguments(
@@ -59,6 +58,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
             every_ns=every_ns,
             openb_timed=openb_timed,
             openb_gpu=openb_gpu,
+            qos_priorities=tuple(qos_priorities),
         )
         return command(trace=trace, **rest)
 
@@ -96,5 +96,13 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         default=True,
         show_default=True,
         help="OpenB: make GPUs extended resources.",
+    ),
+    click.option(
+        "--qos-priority",
+        "qos_priorities",
+        type=QOS_PRIORITY,
+        multiple=True,
+        help="OpenB: the priority of a qos, such as LS=1000; once for each. [default: Guaranteed "
+        "and LS 1000, Burstable 100, BE 0]",
     ),
 )

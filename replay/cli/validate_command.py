@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 import orjson
+import yaml
 
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.durations import simulated
@@ -15,10 +16,10 @@ from replay.trace.validate import Report, validate
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "json"]),
+    type=click.Choice(["table", "wide", "json", "yaml"]),
     default="table",
     show_default=True,
-    help="For people, or for programs.",
+    help="For people, 80 columns or each line whole, or for programs.",
 )
 def command(trace: TraceArguments, output: str) -> None:
     """Read a whole trace, and say what a replay would get and what of it is not simulated.
@@ -31,10 +32,14 @@ def command(trace: TraceArguments, output: str) -> None:
       reprieve validate deployment.yaml -o json
     """
     report = validate(trace.records())
-    if output == "json":
-        click.echo(orjson.dumps(_mapping(report), option=orjson.OPT_INDENT_2))
-    else:
-        _print(report)
+    match output:
+        case "json":
+            click.echo(orjson.dumps(_mapping(report), option=orjson.OPT_INDENT_2))
+        case "yaml":
+            text = yaml.safe_dump(_mapping(report), sort_keys=False, allow_unicode=True)
+            click.echo(text, nl=False)
+        case _:
+            _print(report, wide=output == "wide")
 
 
 def _mapping(report: Report) -> dict[str, object]:
@@ -59,7 +64,10 @@ def _mapping(report: Report) -> dict[str, object]:
     }
 
 
-def _print(report: Report) -> None:
+def _print(report: Report, *, wide: bool) -> None:
+    def tell(text: str) -> None:
+        click.echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
+
     header = report.header
     click.echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")
     click.echo(f"time      {simulated(report.last_ns - report.first_ns)}")
@@ -69,12 +77,11 @@ def _print(report: Report) -> None:
         ("observed", report.observed),
     ):
         listed = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
-        click.echo(click.wrap_text(f"{title:<10}{listed or 'none'}", 80, "", " " * 10))
+        tell(f"{title:<10}{listed or 'none'}")
     for issue in report.issues:
         times = f"{issue.count:,} times: " if issue.count > 1 else ""
         where = f"{issue.where}: " if issue.where else ""
-        text = f"note      {where}{times}{issue.message} [{issue.kind}]"
-        click.echo(click.wrap_text(text, 80, "", " " * 10))
+        tell(f"note      {where}{times}{issue.message} [{issue.kind}]")
     for text, count in sorted(report.warnings.items()):
         times = f" ({count:,} times)" if count > 1 else ""
-        click.echo(click.wrap_text(f"warning   {text}{times}", 80, "", " " * 10))
+        tell(f"warning   {text}{times}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import zstandard
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -51,9 +51,9 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
         compressed = compressed or file.read(_CHUNK_BYTES)
 
 
-def delimited(record: Record) -> bytes:
-    """Return the record preceded by its length."""
-    encoded = record.SerializeToString()
+def delimited(message: Message) -> bytes:
+    """Return the message preceded by its length: equal messages give equal bytes."""
+    encoded = message.SerializeToString(deterministic=True)
     size, prefix = len(encoded), bytearray()
     while size > 0x7F:
         prefix.append(size & 0x7F | 0x80)

@@ -25,5 +25,6 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
 
 
 def line(record: Record) -> bytes:
-    """Return the record as a line with its end."""
-    return orjson.dumps(json_format.MessageToDict(record)) + b"\n"
+    """Return the record as a line with its end: equal records give equal lines."""
+    plain = json_format.MessageToDict(record)
+    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)

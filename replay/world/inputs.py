@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from replay.identity import object_uid
+from replay.trace.features import pod_features
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
@@ -45,6 +46,8 @@ class Inputs:
         self._pressure = pressure
         self._journal = journal
         self._templates: dict[int, pod_pb2.Pod] = {}
+        self._template_features: dict[int, tuple[str, ...]] = {}
+        self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
         self._unserved: dict[tuple[str, str, str], str] = {}
         self._unnamed: Counter[tuple[str, str, str]] = Counter()
 
@@ -52,7 +55,9 @@ class Inputs:
         """Carry out one record; what cannot be is noted and leaves everything as it was."""
         match record.WhichOneof("record"):
             case "template":
-                self._templates[record.template.id] = record.template.pod
+                template = record.template
+                self._templates[template.id] = template.pod
+                self._template_features[template.id] = tuple(pod_features(template.pod.spec))
             case "pod_create":
                 self._create_pod(now_ns, record.pod_create)
             case "create" | "update":
@@ -80,9 +85,11 @@ class Inputs:
                 self._journal.note("refused", f"template {create.template_id} is not in the trace")
                 return
             message = _from_template(template, create.pod)
+            features = self._template_features[create.template_id]
         else:
             message = pod_pb2.Pod()
             message.CopyFrom(create.pod)
+            features = tuple(pod_features(message.spec))
         life = trace_pb2.PodLife()
         life.CopyFrom(create.life)
         if not life.usage_id:
@@ -95,8 +102,10 @@ class Inputs:
         refusal = self._lives.create(now_ns, message, life)
         if refusal:
             self._journal.note("refused", refusal)
-        elif is_unnamed:
-            self._unnamed[named] += 1
+            return
+        self._unnamed[named] += is_unnamed
+        for feature in features:
+            self._journal.note("not-simulated", feature)
 
     def _put(self, now_ns: int, given: object_pb2.Object, *, is_new: bool) -> None:
         """Add or replace any object but a new pod; the trace's own message is left as it is."""
@@ -120,9 +129,11 @@ class Inputs:
                     self._controllers.retry_refused()
                 case "replica_set":
                     self._remember("ReplicaSet", message.replica_set.metadata)
+                    self._note_owner("ReplicaSet", message.replica_set)
                     self._controllers.put_replica_set(message.replica_set)
                 case "deployment":
                     self._remember("Deployment", message.deployment.metadata)
+                    self._note_owner("Deployment", message.deployment)
                     self._controllers.put_deployment(message.deployment)
                 case "stateful_set" | "replication_controller":
                     self._put_scale(_SCALED[kind], getattr(message, kind))
@@ -135,6 +146,18 @@ class Inputs:
                     self._cluster.put_other(now_ns, message, is_new=is_new)
         except (AdmissionError, FieldError) as error:
             self._journal.note("refused", str(error))
+
+    def _note_owner(
+        self, kind: str, message: workloads_pb2.ReplicaSet | workloads_pb2.Deployment
+    ) -> None:
+        """Note what a controller's pods ask for and do not get, once for each controller."""
+        named = (kind, message.metadata.namespace, message.metadata.name)
+        known = self._owner_features.get(named, frozenset())
+        asked = dict.fromkeys(pod_features(message.spec.template.spec))
+        for feature in asked:
+            if feature not in known:
+                self._journal.note("not-simulated", feature)
+        self._owner_features[named] = known.union(asked)
 
     def _update_pod(self, now_ns: int, message: pod_pb2.Pod) -> None:
         """Carry out a user's update; the pod may have gone here though it had not when recorded."""

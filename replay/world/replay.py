@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from replay.world.admission import PriorityAdmission
@@ -48,7 +48,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to stop, ns since the Unix epoch; None for no such limit."""
+    """When to stop: `until_ns` after the first record, None for never."""
 
     until_ns: int | None = None
     progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
@@ -104,6 +104,8 @@ class Replay:
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
         """Play the trace to its end and say why it ended. Raises LoopError."""
         source = _Source(records)
+        if limits.until_ns is not None:
+            limits = replace(limits, until_ns=limits.until_ns + (source.next_ns() or 0))
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:

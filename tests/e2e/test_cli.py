@@ -1,0 +1,310 @@
+"""The command line as people use it: real processes, exit codes, outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from replay.backends.processes import EmbeddedServices
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
+from tests.e2e.replays import DEMOS, ROOT, trace
+
+NGINX = str(DEMOS / "nginx-preemption.jsonl")
+REFUSED, SERVICE, SPANS_LOST, LOOP, INTERRUPTED = 2, 3, 4, 5, 130
+NODE = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+status: {capacity: {cpu: "4", memory: 4Gi, pods: "110"}}
+"""
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  containers: [{name: c, resources: {requests: {cpu: "1"}}}]
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]
+"""
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the tests' environment without OpenTelemetry's variables, with `more`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    path = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
+    return kept | {"PYTHONPATH": path, "COLUMNS": "120"} | more
+
+
+def command(*arguments: str) -> list[str]:
+    """Return the command line of `reprieve`, which never takes modules from the user's folder."""
+    return [sys.executable, "-P", "-m", "replay.cli.main", *arguments]
+
+
+def reprieve(
+    tmp_path: Path, *arguments: str, code: int = 0, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in `tmp_path`; its exit code is `code` and it never shows a traceback."""
+    done = subprocess.run(
+        command(*arguments),
+        cwd=tmp_path,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def addresses(services: EmbeddedServices) -> list[str]:
+    """Return the options that name the running services."""
+    scheduler, eviction = (services.processes[each].address for each in ("scheduler", "eviction"))
+    return ["--scheduler", scheduler, "--eviction", eviction]
+
+
+@pytest.fixture
+def nginx(tmp_path: Path, addresses: list[str]) -> Path:
+    """Return the run of the nginx scenario."""
+    reprieve(tmp_path, "replay", NGINX, "--run", "r", "--spans", "off", "-q", *addresses)
+    return tmp_path / "r"
+
+
+@pytest.mark.parametrize("verb", ["convert", "generate"])
+def test_an_ending_that_no_trace_has_is_refused(tmp_path: Path, verb: str) -> None:
+    """Exit 2, and nothing is written."""
+    source = [NGINX] if verb == "convert" else []
+    done = reprieve(tmp_path, verb, *source, "-o", "x.json", code=REFUSED)
+    assert "a trace's name ends in .ktr" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    """Exit 2 names the file."""
+    done = reprieve(tmp_path, "convert", NGINX, "-o", "missing/x.ktr", code=REFUSED)
+    assert "missing" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--kubelet-config", "--scheduler-config"])
+def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path, option: str) -> None:
+    """Exit 2 names the file."""
+    (tmp_path / "config").write_bytes(b"\xff\xfe\x00")
+    done = reprieve(tmp_path, "replay", NGINX, option, "config", code=REFUSED)
+    assert "config: is no UTF-8 text" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["replay", "validate"])
+def test_a_trace_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, verb: str) -> None:
+    """Exit 2 before a service is started or a run folder made."""
+    (tmp_path / "x").write_text("nothing that is known\n")
+    done = reprieve(tmp_path, verb, "x", code=REFUSED)
+    assert "x: is of no known format" in done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_service_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
+    """The message names the address."""
+    arguments = ["--scheduler", "127.0.0.1:1", "--no-eviction", "-q"]
+    done = reprieve(tmp_path, "replay", NGINX, *arguments, code=SERVICE)
+    assert "127.0.0.1:1" in done.stderr
+
+
+def test_spans_that_are_lost_end_with_4(tmp_path: Path, addresses: list[str]) -> None:
+    """The summary is shown all the same."""
+    more = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1",
+        "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+    }
+    done = reprieve(tmp_path, "replay", NGINX, "-o", "json", *addresses, code=SPANS_LOST, **more)
+    assert json.loads(done.stdout)["spans"]["delivered"] == 0
+    assert "spans did not reach" in done.stderr
+
+
+class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
+    """A scheduler that binds a pod which does not exist, again and again."""
+
+    def Open(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.OpenRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.OpenResponse:
+        """Open a session."""
+        del request, context
+        return scheduler_rpc.OpenResponse(session="s", epoch=1)
+
+    def Stream(  # noqa: N802 - gRPC's name
+        self, request_iterator: Iterator[scheduler_rpc.StreamRequest], context: grpc.ServicerContext
+    ) -> Iterator[scheduler_rpc.StreamResponse]:
+        """Answer each round with the same binding."""
+        del context
+        outcome = scheduler_pb2.Outcome(bind=scheduler_pb2.Bind(node_name="nowhere"))
+        outcome.pop.uid = outcome.pod.uid = outcome.pod.name = "nobody"
+        answer = scheduler_pb2.RoundOutcomes(outcomes=[outcome])
+        for request in request_iterator:
+            sequence = request.stamp.sequence
+            yield scheduler_rpc.StreamResponse(outcomes=answer, sequence=sequence)
+
+
+def test_a_scheduler_that_goes_round_ends_with_5(tmp_path: Path) -> None:
+    """A replacement service is told apart from one that cannot be reached."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    restless = Restless()  # type: ignore[abstract] # gRPC itself refuses the other methods
+    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(restless, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    arguments = ["--scheduler", f"127.0.0.1:{port}", "--no-eviction", "-q", "--spans", "off"]
+    try:
+        done = reprieve(tmp_path, "replay", NGINX, *arguments, code=LOOP)
+    finally:
+        server.stop(0).wait()
+    assert "1000 rounds" in done.stderr
+
+
+def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> None:
+    """As Ctrl-C does it: the signal goes to the services as well."""
+    reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
+    arguments = command("replay", "x.ktr", "--run", "r", "--spans", "off", "-q")
+    with subprocess.Popen(
+        arguments,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + 30
+        history = tmp_path / "r" / "history.rounds.zst"
+        while not (history.exists() and history.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == INTERRUPTED, errors
+    assert b"Traceback" not in errors
+    assert json.loads((tmp_path / "r" / "manifest.json").read_text())["finished"] is False
+    assert "NAME" in reprieve(tmp_path, "get", "nodes", "r").stdout
+
+
+def test_until_counts_from_the_traces_first_record(tmp_path: Path, addresses: list[str]) -> None:
+    """The scenario's times are those of a calendar; pods come at 8 s and 20 s."""
+    start_ns = json.loads(Path(NGINX).read_text().splitlines()[0])["atNs"]
+    arguments = ["--until", "9s", "-o", "json", "-q", "--spans", "off", *addresses]
+    shown = json.loads(reprieve(tmp_path, "replay", NGINX, *arguments).stdout)
+    assert shown["end"] == "the time that was asked for is reached"
+    assert shown["end_ns"] == int(start_ns) + 8_000_000_000
+
+
+def test_a_replay_names_what_it_does_not_simulate(tmp_path: Path, addresses: list[str]) -> None:
+    """As validate does, and with the count."""
+    (tmp_path / "x.yaml").write_text(f"{NODE}---\n{POD}")
+    arguments = ["x.yaml", "-o", "json", "-q", *addresses]
+    notes = json.loads(reprieve(tmp_path, "replay", *arguments).stdout)["notes"]
+    text = "topologySpreadConstraints are not evaluated yet"
+    assert {"kind": "not-simulated", "text": text, "count": 1} in notes
+    warnings = json.loads(reprieve(tmp_path, "validate", "x.yaml", "-o", "json").stdout)["warnings"]
+    assert warnings == {text: 1}
+
+
+@pytest.mark.parametrize("spans", ["off", "1%"])
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml"])
+def test_a_summary_in_a_pipe_has_no_colours(
+    tmp_path: Path, addresses: list[str], output: str, spans: str
+) -> None:
+    """And says which spans were kept."""
+    arguments = ["-o", output, "--spans", spans, *addresses]
+    shown = reprieve(tmp_path, "replay", NGINX, *arguments).stdout
+    assert "\x1b" not in shown
+    match output:
+        case "json":
+            assert json.loads(shown)["spans"]["choice"] == spans
+        case "yaml":
+            assert str(yaml.safe_load(shown)["spans"]["choice"]).lower() in {spans, "false"}
+        case _:
+            assert "spans" in shown
+
+
+def test_a_report_comes_in_every_form(tmp_path: Path) -> None:
+    """JSON and YAML say the same; wide lines are whole."""
+    outputs = ("table", "wide", "json", "yaml")
+    shown = {each: reprieve(tmp_path, "validate", NGINX, "-o", each).stdout for each in outputs}
+    assert json.loads(shown["json"]) == yaml.safe_load(shown["yaml"])
+    assert shown["wide"].split() == shown["table"].split()
+    assert len(shown["wide"].splitlines()) <= len(shown["table"].splitlines())
+
+
+@pytest.mark.parametrize("name", ["queue", "scheduler", "eviction"])
+def test_a_service_is_served_alone_until_sigterm(tmp_path: Path, name: str) -> None:
+    """Its first line tells where it listens."""
+    queue = ["--queue", "127.0.0.1:1"] if name == "scheduler" else []
+    arguments = command("serve", name, "--listen", "127.0.0.1:0", *queue)
+    with subprocess.Popen(
+        arguments, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=20)
+    assert re.match(rf"reprieve {name} listening on 127\.0\.0\.1:\d+", line)
+    assert process.returncode == 0
+
+
+def test_a_trace_is_converted_there_and_back(tmp_path: Path) -> None:
+    """The two forms are twins, and a former file is replaced."""
+    (tmp_path / "b.jsonl").write_text("former")
+    reprieve(tmp_path, "convert", NGINX, "-o", "a.ktr")
+    reprieve(tmp_path, "convert", "a.ktr", "-o", "b.jsonl")
+    reprieve(tmp_path, "convert", "b.jsonl", "-o", "c.ktr")
+    assert trace([tmp_path / "b.jsonl"]) == trace([Path(NGINX)])
+    assert (tmp_path / "c.ktr").read_bytes() == (tmp_path / "a.ktr").read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.ktr", "b.jsonl", "c.ktr"]
+
+
+def test_a_users_folder_named_services_does_not_shadow_ours(tmp_path: Path) -> None:
+    """All services are started as children, from the folder that has it."""
+    (tmp_path / "services").mkdir()
+    (tmp_path / "services" / "__init__.py").write_text("raise SystemExit('shadowed')\n")
+    shown = reprieve(tmp_path, "replay", NGINX, "-o", "json", "--spans", "off").stdout
+    assert json.loads(shown)["end"]
+
+
+def test_one_service_may_be_elsewhere(tmp_path: Path, addresses: list[str]) -> None:
+    """The other is a child, and the decisions are the same."""
+    for name, chosen in (("a", addresses[:2]), ("b", addresses[2:])):
+        reprieve(tmp_path, "replay", NGINX, "--run", name, "--spans", "off", "-q", *chosen)
+    logs = [(tmp_path / each / "decisions.jsonl").read_bytes() for each in "ab"]
+    assert logs[0]
+    assert logs[0] == logs[1]
+
+
+def test_get_shows_a_run_in_its_forms(tmp_path: Path, nginx: Path) -> None:
+    """Tables as kubectl's, and objects."""
+    del nginx
+    table = reprieve(tmp_path, "get", "pods", "r").stdout
+    assert table.split()[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+    wide = reprieve(tmp_path, "get", "pods", "r", "-o", "wide", "-A").stdout
+    assert {"NAMESPACE", "NODE"} <= set(wide.split())
+    watched = reprieve(tmp_path, "get", "pods", "r", "-w").stdout
+    assert len(watched.splitlines()) > len(table.splitlines())
+    early = reprieve(tmp_path, "get", "pods", "r", "--at", "0s").stdout
+    assert early != table
+    as_json = json.loads(reprieve(tmp_path, "get", "nodes", "r", "-o", "json").stdout)
+    as_yaml = yaml.safe_load(reprieve(tmp_path, "get", "nodes", "r", "-o", "yaml").stdout)
+    assert as_json == as_yaml
+    empty = reprieve(tmp_path, "get", "pods", "r", "-n", "nobody")
+    assert "No resources found." in empty.stderr
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    """Exit 2."""
+    assert "no run directory" in reprieve(tmp_path, "get", "pods", ".", code=REFUSED).stderr
