@@ -11,6 +11,9 @@ from replay.cli.trace_output import write_trace
 from replay.generate.options import GenerateOptions
 from replay.generate.presets import PRESETS
 from replay.generate.workload import generate
+from replay.results.durations import simulated
+
+_DEFAULTS = GenerateOptions()
 
 
 @click.command(name="generate")
@@ -22,23 +25,23 @@ from replay.generate.workload import generate
     help="Where to write: .ktr or .jsonl.",
 )
 @click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A workload that has a name.")
-@click.option("--seed", default=1, show_default=True, help="Other seeds give other workloads.")
-@click.option("--nodes", default=100, show_default=True, type=click.IntRange(1))
-@click.option("--pods", default=2000, show_default=True, type=click.IntRange(0))
+@click.option("--seed", default=_DEFAULTS.seed, show_default=True, help="Other seeds give other workloads.")
+@click.option("--nodes", default=_DEFAULTS.nodes, show_default=True, type=click.IntRange(1))
+@click.option("--pods", default=_DEFAULTS.pods, show_default=True, type=click.IntRange(0))
 @click.option(
     "--deployments",
-    default=24,
+    default=_DEFAULTS.deployments,
     show_default=True,
     type=click.IntRange(0),
     help="Deployments that share the pods with bare ones.",
 )
-@click.option("--budgets", default=16, show_default=True, type=click.IntRange(0))
-@click.option("--zones", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--budgets", default=_DEFAULTS.budgets, show_default=True, type=click.IntRange(0))
+@click.option("--zones", default=_DEFAULTS.zones, show_default=True, type=click.IntRange(1))
 @click.option(
     "--window",
     "window_ns",
     type=DURATION,
-    default="10m",
+    default=simulated(_DEFAULTS.window_ns),
     show_default=True,
     help="Time in which the pods arrive.",
 )
@@ -46,14 +49,14 @@ from replay.generate.workload import generate
     "--service-time",
     "service_ns",
     type=DURATION,
-    default="7m",
+    default=simulated(_DEFAULTS.service_ns),
     show_default=True,
     help="How long a bare pod runs on average.",
 )
 @click.option(
     "--leaky",
     "leaky_percent",
-    default=10,
+    default=_DEFAULTS.leaky_percent,
     show_default=True,
     type=click.IntRange(0, 100),
     help="Percentage of pod shapes that come to use more memory than they request.",

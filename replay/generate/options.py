@@ -20,9 +20,9 @@ class GenerateOptions:
     nodes: int = 100
     pods: int = 2000
     deployments: int = 24
-    budgets: int = 16
+    budgets: int = 48
     window_ns: int = 600 * SECOND_NS
-    service_ns: int = 240 * SECOND_NS
+    service_ns: int = 300 * SECOND_NS
     zones: int = 3
     leaky_percent: int = 10
 

@@ -44,6 +44,8 @@ from reprieve.trace.v1alpha1.trace_pb2 import (
 NAMESPACE = "default"
 MIB = 1 << 20
 _GROUPS = 6
+_GUARDED = TIERS[:3]
+"""The tiers that others preempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,10 @@ class _Workload:
         return profile
 
     def _budget(self, index: int) -> Object:
-        """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group."""
+        """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group.
+
+        The latter allows no disruption before the height and few at it, so that preemptors meet it.
+        """
         budget = PodDisruptionBudget()
         budget.metadata.namespace = NAMESPACE
         of_deployment = index // 2 < len(self._replicas) and index % 2 == 0
@@ -151,14 +156,22 @@ class _Workload:
             else:
                 budget.spec.min_available.CopyFrom(Value(string_value="80%"))
         else:
-            tier = TIERS[index // 2 % len(TIERS)]
+            tier, group = _GUARDED[index // 2 // _GROUPS % len(_GUARDED)], index // 2 % _GROUPS
             name = f"{tier.name}-{index}"
-            labels = {"tier": tier.name, "group": f"group-{index // 2 % _GROUPS}"}
+            labels = {"tier": tier.name, "group": f"group-{group}"}
             budget.spec.selector.match_labels.update(labels)
-            budget.spec.min_available.CopyFrom(Value(number_value=4))
+            budget.spec.min_available.CopyFrom(Value(number_value=self._at_the_height(tier)))
         budget.metadata.name = name
         budget.metadata.uid = object_uid("PodDisruptionBudget", NAMESPACE, name)
         return Object(pod_disruption_budget=budget)
+
+    def _at_the_height(self, tier: Tier) -> int:
+        """Return how many bare pods of a tier and a group run at the height, were there room."""
+        options = self._options
+        pods = (options.pods - sum(self._replicas)) * tier.weight
+        shares = _GROUPS * sum(each.weight for each in TIERS)
+        at_once = min(options.service_ns, options.window_ns)
+        return max(1, pods * at_once // (shares * options.window_ns))
 
     def _bare_pod(self, index: int) -> PodCreate:
         shape = self._shape("bare", index)

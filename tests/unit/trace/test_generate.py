@@ -48,7 +48,7 @@ def test_four_tiers_arrive_in_a_cluster_with_budgets_and_leaks() -> None:
     assert not report.warnings
     assert report.objects["node"] == 100
     assert report.objects["priority_class"] == 4
-    assert report.objects["pod_disruption_budget"] == 16
+    assert report.objects["pod_disruption_budget"] == 48
     profiles = [record.usage for record in records if record.HasField("usage")]
     assert any(len(each.segments) > 1 for each in profiles)
 
