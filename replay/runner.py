@@ -119,6 +119,7 @@ def run_replay(
             models=settings.models,
             sink=recorder.decided,
             observer=recorder,
+            cluster=Cluster(scheduler.names),
         )
         before = {name: process.cpu_s() for name, process in embedded.processes.items()}
 

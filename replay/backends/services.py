@@ -14,6 +14,7 @@ from reprieve.eviction.v1alpha1 import eviction_service_pb2 as eviction_rpc
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1alpha1 import session_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.client import CHANNEL_OPTIONS
 
 DEADLINE_S = 30.0
@@ -73,6 +74,11 @@ class SchedulerService:
             scheduler_rpc.OpenRequest(config=config),
         )
         self.opened: scheduler_rpc.OpenResponse = self._session.opened
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the scheduler names whose pods it schedules."""
+        return frozenset(self.opened.scheduler_names or (DEFAULT_SCHEDULER,))
 
     def tell(self, round_: scheduler_pb2.Round) -> None:
         """Tell a round, or go on with one."""

@@ -25,7 +25,9 @@ _DEFAULTS = GenerateOptions()
     help="Where to write: .ktr or .jsonl.",
 )
 @click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A workload that has a name.")
-@click.option("--seed", default=_DEFAULTS.seed, show_default=True, help="Other seeds give other workloads.")
+@click.option(
+    "--seed", default=_DEFAULTS.seed, show_default=True, help="Other seeds give other workloads."
+)
 @click.option("--nodes", default=_DEFAULTS.nodes, show_default=True, type=click.IntRange(1))
 @click.option("--pods", default=_DEFAULTS.pods, show_default=True, type=click.IntRange(0))
 @click.option(

@@ -62,25 +62,25 @@ _Batch = tuple[int, Sequence[Message]]
 
 
 def _batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
-    """Yield the objects at the moment that is asked for, then the changes after it, by round."""
+    """Yield the objects at the moment that is asked for, then the changes after it."""
     history = ClusterHistory()
     start_ns = moment_ns = last_ns = 0
     listed = False
-    for number, round_ in enumerate(run.rounds()):
+    for number, event in enumerate(event for round_ in run.rounds() for event in round_.events):
         if number == 0:
-            start_ns = round_.at_ns
+            start_ns = event.at_ns
         if query.offset_ns is not None:
             moment_ns = start_ns + query.offset_ns
-            if round_.at_ns > moment_ns and not listed:
+            if event.at_ns > moment_ns and not listed:
                 yield moment_ns, _listed(history, query)
                 listed = True
                 if not query.watch:
                     return
-        last_ns = round_.at_ns
+        last_ns = event.at_ns
         watching = query.watch and (listed or query.offset_ns is None)
-        for change in history.take(round_):
-            if watching and _is_wanted(change, query):
-                yield change.at_ns, [change.message]
+        change = history.take(event)
+        if watching and change is not None and _is_wanted(change, query):
+            yield change.at_ns, [change.message]
     if not listed and not (query.watch and query.offset_ns is None):
         yield max(moment_ns, last_ns), _listed(history, query)
 

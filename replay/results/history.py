@@ -43,20 +43,14 @@ class Change:
 
 
 class ClusterHistory:
-    """The objects at the moment up to which rounds were taken; `objects` is by kind and name."""
+    """The objects at the moment up to which events were taken; `objects` is by kind and name."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, Message] = {}
         self._pod_keys: dict[str, Key] = {}
 
-    def take(self, round_: scheduler_pb2.Round) -> Iterator[Change]:
-        """Apply a round's events, and yield each change as it is made."""
-        for event in round_.events:
-            change = self._apply(event)
-            if change is not None:
-                yield change
-
-    def _apply(self, event: scheduler_pb2.Event) -> Change | None:
+    def take(self, event: scheduler_pb2.Event) -> Change | None:
+        """Apply an event and return what it changed, None where that is nothing."""
         match event.WhichOneof("event"):
             case "add":
                 return self._put(event.at_ns, event.add)
@@ -105,4 +99,7 @@ def changes(rounds: Iterable[scheduler_pb2.Round]) -> Iterator[Change]:
     """Yield every change of a history, in order."""
     history = ClusterHistory()
     for round_ in rounds:
-        yield from history.take(round_)
+        for event in round_.events:
+            change = history.take(event)
+            if change is not None:
+                yield change

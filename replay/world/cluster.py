@@ -8,6 +8,7 @@ look at again. Objects are the contract's own messages: documents, as an API ser
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from replay.world.conditions import set_pod_condition, timestamp
 from replay.world.pod_record import PodRecord, keep_own
@@ -25,6 +26,18 @@ from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 
 
+class Urgency(IntEnum):
+    """What an event must be told for, at the least; greater is more urgent.
+
+    STATUS: a binding that was carried out, or a status that changes without ending its pod.
+    CHANGE: anything else. PENDING: a pod that has no node yet, or comes.
+    """
+
+    STATUS = 1
+    CHANGE = 2
+    PENDING = 3
+
+
 @dataclass(slots=True, kw_only=True)
 class Changed:
     """What controllers must look at again, in order of the first change (dicts used as sets)."""
@@ -37,6 +50,8 @@ class Changed:
 
 class Cluster:
     """All objects of the simulated cluster; `events` are those of the next round.
+
+    `urgency` is that of the most urgent of `events`, None without any.
 
     `births` counts the pods that each owner has ever had, but for those that had ended when they
     came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
@@ -59,6 +74,7 @@ class Cluster:
         self.births: dict[str, int] = {}
         self.pending: dict[str, PodRecord] = {}
         self.events: list[scheduler_pb2.Event] = []
+        self.urgency: Urgency | None = None
         self.changed = Changed()
         self.snapshot_version = 0
         self.tried = 0
@@ -94,7 +110,7 @@ class Cluster:
             self._place(pod)
         else:
             self._enlist(pod)
-        self._event(now_ns).add.pod.CopyFrom(message)
+        self._event(now_ns, Urgency.PENDING).add.pod.CopyFrom(message)
         self._pod_changed(pod)
         return pod
 
@@ -104,7 +120,7 @@ class Cluster:
         set_pod_condition(pod.message.status, "PodScheduled", "True", now_ns)
         self._delist(pod)
         self._place(pod)
-        patch = self._patch(now_ns, pod)
+        patch = self._patch(now_ns, pod, Urgency.STATUS)
         patch.node_name = node_name
         patch.status.CopyFrom(pod.message.status)
         self._pod_changed(pod)
@@ -114,7 +130,10 @@ class Cluster:
         if pod.is_terminal:
             self._delist(pod)
             self._leave(pod)
-        self._patch(now_ns, pod).status.CopyFrom(pod.message.status)
+        urgency = Urgency.CHANGE if pod.is_terminal else Urgency.STATUS
+        if pod.is_terminating and not pod.node_name:
+            urgency = Urgency.PENDING
+        self._patch(now_ns, pod, urgency).status.CopyFrom(pod.message.status)
         self._pod_changed(pod)
 
     def deletion_asked(
@@ -124,7 +143,7 @@ class Cluster:
         meta = pod.message.metadata
         meta.deletion_timestamp.CopyFrom(timestamp(deletion_ns))
         meta.deletion_grace_period_seconds = grace_s
-        patch = self._patch(now_ns, pod)
+        patch = self._patch(now_ns, pod, _urgency(pod))
         patch.deletion_ns = deletion_ns
         patch.status.CopyFrom(pod.message.status)
         self._pod_changed(pod)
@@ -142,7 +161,7 @@ class Cluster:
             self._enlist(pod)
         elif not pod.is_terminal:
             self._snapshot_changed()
-        self._event(now_ns).update.pod.CopyFrom(message)
+        self._event(now_ns, _urgency(pod)).update.pod.CopyFrom(message)
         self._pod_changed(pod)
 
     def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
@@ -156,7 +175,7 @@ class Cluster:
         self._leave(pod)
         if pod.node_name:
             _drop(self.pods_by_node, pod.node_name, pod.uid)
-        self._event(now_ns).delete.CopyFrom(pod.object_ref())
+        self._event(now_ns, _urgency(pod)).delete.CopyFrom(pod.object_ref())
         self._pod_changed(pod)
 
     def tried_now(self, pod: PodRecord) -> None:
@@ -228,6 +247,7 @@ class Cluster:
     def take_events(self) -> list[scheduler_pb2.Event]:
         """Return the events of the next round and begin a new one."""
         events, self.events = self.events, []
+        self.urgency = None
         return events
 
     def take_changed(self) -> Changed:
@@ -289,19 +309,25 @@ class Cluster:
         meta.resource_version = str(self._resource_version)
         return meta.resource_version
 
-    def _event(self, now_ns: int) -> scheduler_pb2.Event:
+    def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
         self.events.append(event)
+        if self.urgency is None or urgency > self.urgency:
+            self.urgency = urgency
         return event
 
-    def _patch(self, now_ns: int, pod: PodRecord) -> scheduler_pb2.PodPatch:
-        event = self._event(now_ns)
+    def _patch(self, now_ns: int, pod: PodRecord, urgency: Urgency) -> scheduler_pb2.PodPatch:
+        event = self._event(now_ns, urgency)
         event.patch.resource_version = self._stamp(pod.message.metadata)
         meta = pod.message.metadata
         event.patch.pod.uid = pod.uid
         event.patch.pod.namespace = meta.namespace
         event.patch.pod.name = meta.name
         return event.patch
+
+
+def _urgency(pod: PodRecord) -> Urgency:
+    return Urgency.CHANGE if pod.node_name else Urgency.PENDING
 
 
 def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:

@@ -107,7 +107,9 @@ class Outcomes:
         self._cluster.tried_now(pod)
         message = outcome.failure.message
         self._journal.failed(now_ns, pod, outcome.attempts, "SchedulerError", message)
-        self._write_failure(now_ns, pod, "SchedulerError", message, None)
+        failure = outcome.failure
+        nominated = failure.nominated_node_name if failure.HasField("nominated_node_name") else None
+        self._write_failure(now_ns, pod, "SchedulerError", message, nominated)
 
     def _write_failure(
         self, now_ns: int, pod: PodRecord, reason: str, message: str, nominated: str | None
@@ -125,12 +127,12 @@ class Outcomes:
 
     def _preempt(self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption) -> None:
         self._journal.nominated(now_ns, pod, preemption)
+        if preemption.clears_last:
+            self._delete_victims(now_ns, pod, preemption)
         for ref in preemption.cleared_nominations:
             self._clear_nomination(now_ns, ref)
-        for victim in preemption.victims:
-            doomed = self._cluster.pods.get(victim.pod.uid)
-            if doomed is not None:
-                self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
+        if not preemption.clears_last:
+            self._delete_victims(now_ns, pod, preemption)
 
     def _clear_nomination(self, now_ns: int, ref: session_pb2.PodRef) -> None:
         other = self._cluster.pods.get(ref.uid)
@@ -138,6 +140,14 @@ class Outcomes:
             other.message.status.nominated_node_name = ""
             self._journal.nominated(now_ns, other, None)
             self._cluster.status_changed(now_ns, other)
+
+    def _delete_victims(
+        self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption
+    ) -> None:
+        for victim in preemption.victims:
+            doomed = self._cluster.pods.get(victim.pod.uid)
+            if doomed is not None:
+                self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
 
     def _delete_victim(
         self, now_ns: int, victim: PodRecord, preemptor: PodRecord, *, violates: bool

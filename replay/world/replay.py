@@ -89,7 +89,6 @@ class Replay:
             self._pressure,
             self.journal,
         )
-        self._answers: list[scheduler_pb2.Answer] = []
         self._wakeup_ns = 0
         self._snapshot_version = 0
         self._snapshot_since_ns = 0
@@ -109,6 +108,7 @@ class Replay:
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
+                self._told.finish()
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)
@@ -144,12 +144,14 @@ class Replay:
                 raise LoopError(self._loop_text(now_ns))
             self.journal.round_ = number
             tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
-            self._told.begin(now_ns, number, self._answers, tick=tick)
+            self._told.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
-            if self.cluster.events or self._told.has_something:
+            if self._told.must_be_told(self.cluster.urgency):
                 self._carry_out(now_ns)
-            elif self._pressure.has_due:
+                continue
+            self._told.wait(self.cluster.take_events())
+            if self._pressure.has_due:
                 self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
                 break
@@ -199,9 +201,8 @@ class Replay:
 
     def _carry_out(self, now_ns: int) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
-        self._answers = []
         for outcomes in self._told.outcomes(self.cluster.take_events()):
-            self._answers += self._outcomes.apply(now_ns, outcomes.outcomes)
+            self._told.answer(now_ns, self._outcomes.apply(now_ns, outcomes.outcomes))
             self._wakeup_ns = outcomes.next_wakeup_ns
 
     def _loop_text(self, now_ns: int) -> str:

@@ -10,10 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from replay.world.cluster import Urgency
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
 EVENTS_PER_MESSAGE = 2000
 PODS_PER_MESSAGE = 1024
+
+_MAY_WAIT = {
+    scheduler_pb2.MAY_WAIT_STATUS: Urgency.STATUS,
+    scheduler_pb2.MAY_WAIT_ALL: Urgency.CHANGE,
+}
 
 
 class SchedulerBackend(Protocol):
@@ -37,29 +43,47 @@ class Observer(Protocol):
 
 
 class Rounds:
-    """One round after the other: `begin`, events as they come, `outcomes`."""
+    """One round after the other: `begin`, events as they come, `outcomes`.
+
+    What the scheduler said may wait does so until there is more to tell. It keeps its order and its
+    times, so that only fewer messages show that it has waited.
+    """
 
     def __init__(self, scheduler: SchedulerBackend, observer: Observer) -> None:
         self._scheduler = scheduler
         self._observer = observer
-        self._next = scheduler_pb2.Round()
+        self._next = scheduler_pb2.Round(max_pods=PODS_PER_MESSAGE)
         self._told: list[scheduler_pb2.Round] = []
+        self._answers: list[scheduler_pb2.Answer] = []
+        self._may_wait: Urgency | None = None
+        self._cannot_wait = False
         self.count = 0
         self.last_events: Sequence[scheduler_pb2.Event] = ()
 
-    def begin(
-        self, now_ns: int, number: int, answers: Sequence[scheduler_pb2.Answer], *, tick: bool
-    ) -> None:
-        """Begin a round with the answers to the last one's outcomes; `tick` is its first event."""
-        self._next = _part(now_ns, number)
-        self._next.answers.extend(answers)
+    def begin(self, now_ns: int, number: int, *, tick: bool) -> None:
+        """Begin a round, or go on with what waits; `tick` is the first event of its moment."""
+        self._next.at_ns, self._next.round = now_ns, number
         if tick:
             self._next.events.add(at_ns=now_ns).tick.SetInParent()
+            self._cannot_wait = True
 
-    @property
-    def has_something(self) -> bool:
-        """Tell whether the round has anything to tell so far."""
-        return bool(self._told or self._next.answers or self._next.events)
+    def answer(self, now_ns: int, answers: Sequence[scheduler_pb2.Answer]) -> None:
+        """Take what became of outcomes; the round after theirs tells it."""
+        for answer in answers:
+            answer.at_ns = now_ns
+        self._answers += answers
+
+    def must_be_told(self, urgency: Urgency | None) -> bool:
+        """Tell whether a round whose other events are of that `urgency` must be told now."""
+        if self._told or self._cannot_wait or len(self._next.events) >= EVENTS_PER_MESSAGE:
+            return True
+        if self._may_wait is None:
+            return urgency is not None or self._has_something
+        return urgency is not None and urgency > self._may_wait
+
+    def wait(self, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Let events of the round wait."""
+        self._next.events.extend(events)
 
     def send(self, events: Sequence[scheduler_pb2.Event]) -> None:
         """Send events of the round ahead; more are to come."""
@@ -79,16 +103,30 @@ class Rounds:
             outcomes = self._scheduler.answer()
             if outcomes.more:
                 self._tell(())
+            self._may_wait = _MAY_WAIT.get(outcomes.may_wait)
             self._observer.outcomes(round_, outcomes)
             yield outcomes
+        self._next.answers.extend(self._answers)
+        self._cannot_wait = any(answer.refused for answer in self._answers)
+        self._answers = []
+
+    def finish(self) -> None:
+        """Tell what still waits, of which nothing comes any more."""
+        if self._has_something:
+            self.send(())
+            self._observer.outcomes(self._told.pop(), self._scheduler.answer())
+
+    @property
+    def _has_something(self) -> bool:
+        return bool(self._next.answers or self._next.events)
 
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
-        round_, self._next = self._next, _part(self._next.at_ns, self._next.round)
+        round_ = self._next
+        self._next = scheduler_pb2.Round(
+            at_ns=round_.at_ns, round=round_.round, max_pods=PODS_PER_MESSAGE
+        )
+        self._cannot_wait = False
         self._scheduler.tell(round_)
         self._observer.round_told(round_)
         self._told.append(round_)
         self.last_events = events or self.last_events
-
-
-def _part(now_ns: int, number: int) -> scheduler_pb2.Round:
-    return scheduler_pb2.Round(at_ns=now_ns, round=number, max_pods=PODS_PER_MESSAGE)

@@ -10,7 +10,14 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.pod import Pod
-from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
+from services.scheduler.core.decisions import (
+    Binding,
+    Decision,
+    Failed,
+    MayWait,
+    Refused,
+    Stage,
+)
 from services.scheduler.core.events_operations import (
     AssignedPodAdd,
     AssignedPodUpdate,
@@ -38,6 +45,11 @@ STAGES = {
     scheduler_pb2.REFUSAL_STAGE_BIND: Stage.BIND,
     scheduler_pb2.REFUSAL_STAGE_NOMINATE: Stage.NOMINATE,
     scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM: Stage.DELETE_VICTIM,
+}
+MAY_WAIT = {
+    MayWait.NOTHING: scheduler_pb2.MAY_WAIT_UNSPECIFIED,
+    MayWait.STATUS: scheduler_pb2.MAY_WAIT_STATUS,
+    MayWait.ALL: scheduler_pb2.MAY_WAIT_ALL,
 }
 PHASES = {
     "PreFilter": "RunPreFilterPlugins",
@@ -183,6 +195,8 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
             _put_refused(verdict, out.unschedulable)
         case Failed():
             out.failure.message = verdict.message
+            if verdict.nominated_node_name is not None:
+                out.failure.nominated_node_name = verdict.nominated_node_name
     out.phases.add(name="schedulingCycle", wall_ns=wall_ns)
     for name, taken_ns in decision.phases_ns.items():
         out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)
@@ -215,6 +229,7 @@ def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> No
     out.decided_by = nomination.decided_by.value
     out.candidates = nomination.candidates
     out.victims.extend(victims(nomination.victims, nomination.violating))
+    out.clears_last = nomination.clears_last
     out.cleared_nominations.extend(pod_ref(pod) for pod in nomination.cleared_nominations)
     out.reprieved.extend(pod_ref(pod) for pod in nomination.reprieved)
 

@@ -75,6 +75,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             epoch=session.epoch,
             config=_in_force(request.config, queue.config),
             version=package_version(),
+            scheduler_names=core.core.scheduler_names,
         )
 
     async def CloseSession(

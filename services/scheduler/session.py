@@ -27,7 +27,7 @@ from services.scheduler.cluster_events import (
     Timed,
     Unread,
 )
-from services.scheduler.codec import STAGES, StepEncoder, head_from_message, put_outcome
+from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
 from services.scheduler.core.decisions import Decision, Skipped, Stage
 from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
 from services.scheduler.core.scheduler import Options, Scheduler
@@ -60,6 +60,7 @@ class SchedulerSession:
         self._uids: dict[tuple[str, str], str] = {}
         self._encoder = StepEncoder(self.messages)
         self._batch_size = batch_size or BATCH_SIZE
+        self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
         self.broken = ""
@@ -70,6 +71,7 @@ class SchedulerSession:
         What fails after that leaves scheduler and queue apart: `broken` says so from then on.
         """
         changes = self._decode(round_)
+        self._at_ns = round_.at_ns
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
             operations = list(self._take_answers(round_))
@@ -88,24 +90,24 @@ class SchedulerSession:
             raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
         if round_.window_end_ns > round_.at_ns:
             raise FieldError("round.window_end_ns", "windows are not served yet: leave it 0")
+        last_ns = self._check_answers(round_)
         changes: list[Timed] = []
-        last_ns = -(2**63)
         for index, event in enumerate(round_.events):
             field = f"round.events[{index}]"
-            if not last_ns <= event.at_ns <= round_.at_ns:
-                raise TimeGoesBackwardsError(
-                    f"{field}.at_ns: {event.at_ns} ns lies before the event before it or after "
-                    f"the round's {round_.at_ns} ns"
-                )
-            last_ns = event.at_ns
+            last_ns = _in_turn(f"{field}.at_ns", event.at_ns, last_ns, round_.at_ns)
             changes.append(Timed(event.at_ns, self._decoder.decode(event, field)))
-        self._check_answers(round_.answers)
         return changes
 
-    def _check_answers(self, answers: Sequence[scheduler_pb2.Answer]) -> None:
-        """Raise FieldError for a malformed answer; one of an unknown pop may be a retried one."""
-        for index, answer in enumerate(answers):
+    def _check_answers(self, round_: scheduler_pb2.Round) -> int:
+        """Return the time from which events may come, that of the last answer that tells one.
+
+        Raises a refusal for a malformed answer; one of an unknown pop may be a retried one.
+        """
+        last_ns = self._at_ns
+        for index, answer in enumerate(round_.answers):
             field = f"round.answers[{index}]"
+            if answer.HasField("at_ns"):
+                last_ns = _in_turn(f"{field}.at_ns", answer.at_ns, last_ns, round_.at_ns)
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
             if answer.refused not in STAGES:
@@ -118,18 +120,15 @@ class SchedulerSession:
                     f"{field}.victim.uid",
                     f"{answer.victim.uid!r} is none of the pods whose deletion was asked for",
                 )
+        return last_ns
 
     def _take_answers(self, round_: scheduler_pb2.Round) -> Iterator[queue_pb2.Operation]:
         for answer in round_.answers:
             pop = PopId(answer.pop.uid, answer.pop.cycle)
             stage = STAGES[answer.refused]
-            index = self._victim_index(pop, answer) if stage is Stage.DELETE_VICTIM else 0
-            for step in self.core.answer(pop, stage, index):
-                yield self._encoder.operation(step, round_.at_ns)
-
-    def _victim_index(self, pop: PopId, answer: scheduler_pb2.Answer) -> int:
-        deletions = self._deletions(pop)
-        return deletions.index(answer.victim.uid) if deletions else 0
+            for step in self.core.answer(pop, stage):
+                at_ns = answer.at_ns if answer.HasField("at_ns") else round_.at_ns
+                yield self._encoder.operation(step, at_ns)
 
     def _deletions(self, pop: PopId) -> list[str] | None:
         """Return the uids whose deletion a pop's decision asks for, None for an unknown pop."""
@@ -212,6 +211,8 @@ class SchedulerSession:
             count = min(self._batch_size, left)
             operations = await self._decide(self._heads[:count], round_.at_ns)
         outcomes.more = bool(self._heads)
+        if not outcomes.more:
+            outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
 
     async def _exchange(
         self,
@@ -256,6 +257,16 @@ class SchedulerSession:
                 put_outcome(taken.decision, round_.at_ns, taken.wall_ns, outcomes.outcomes.add())
         self._batch = []
         return len(kept)
+
+
+def _in_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> int:
+    """Return `at_ns`. Raises TimeGoesBackwardsError where it is not between the two others."""
+    if not last_ns <= at_ns <= round_ns:
+        raise TimeGoesBackwardsError(
+            f"{field}: {at_ns} ns lies before what was told before it or after the round's "
+            f"{round_ns} ns"
+        )
+    return at_ns
 
 
 def _flushes(at_ns: int) -> Sequence[QueueStep]:

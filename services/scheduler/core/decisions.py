@@ -53,9 +53,25 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The attempt ended in an error, which `message` tells with the plugin's name."""
+    """The attempt ended in an error, which `message` tells with the plugin's name.
+
+    `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
+    """
 
     message: str
+    nominated_node_name: str | None = ""
+
+
+class MayWait(Enum):
+    """What need not be told before there is more to tell; each allows what those before it do.
+
+    NOTHING: all is told at once. STATUS: what the world carried out, and statuses that change
+    without ending a pod. ALL: everything but pods to be scheduled, for none is waiting.
+    """
+
+    NOTHING = 0
+    STATUS = 1
+    ALL = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from services.scheduler.core.plugin import (
     PreEnqueuePlugin,
     QueueSortPlugin,
     ReservePlugin,
+    Scope,
     ScorePlugin,
 )
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
@@ -35,6 +36,7 @@ from services.scheduler.core.shape import Shape, WeightedScore
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
+_OF_ONE_NODE = (Scope.NODE, Scope.PODS)
 _CELLS_MAX = 2 * 1024 * 1024
 _SHAPES_LEAST = 64
 
@@ -107,6 +109,16 @@ class Framework:
     def fit_only(self, pod: Pod) -> bool:
         """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
         return self.shape(pod).fit_only
+
+    def waits_for_pods(self, pod: Pod) -> bool:
+        """Tell whether a pod that comes to a node may make `pod` fit there or elsewhere.
+
+        That takes a filter which looks beyond single nodes.
+        """
+        return any(
+            plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
+            for plugin in self._filters
+        )
 
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int

@@ -10,34 +10,27 @@ handleSchedulingFailure, handleBindingCycleError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core import events
-from services.scheduler.core.assumption import TurnedDown, why_not_bound
-from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.attempts import Attempts
+from services.scheduler.core.cycle import Cycle
 from services.scheduler.core.decisions import (
-    NOT_MEASURED,
     Attempt,
     Binding,
     Decision,
-    Failed,
-    Refused,
+    MayWait,
     Skipped,
     Stage,
 )
-from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
-from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
 from services.scheduler.core.preemption import aftermath
-from services.scheduler.core.preemption.outcome import CannotHelp
-from services.scheduler.core.preemption.outcome import Nominate as Nomination
-from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.profile import Profile
 from services.scheduler.core.queue_mirror import QueueMirror
@@ -48,7 +41,6 @@ from services.scheduler.core.queue_steps import (
     DeleteNomination,
     Done,
     Head,
-    Nominate,
     PopId,
     QueueStep,
 )
@@ -56,6 +48,7 @@ from services.scheduler.core.registry import SERVED, Registry, with_preemption
 from services.scheduler.core.rules import QueueRules, Rules
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
+from services.scheduler.core.waiting import Waiting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +80,6 @@ class Scheduler:
     ) -> None:
         self._options = options
         self._queue = options.queue
-        self._stopwatch = stopwatch
         self.snapshot = Snapshot()
         self._choice = options.rules.host_choice(options.seed)
         preemptor = Preemptor(rules=options.rules.preemption)
@@ -101,9 +93,17 @@ class Scheduler:
             )
             for profile in options.profiles or (options.rules.profile,)
         }
-        self._surveyor = Surveyor(self.snapshot, options.rules.preemption)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
+        self._attempts = Attempts(
+            self.snapshot,
+            self._mirror,
+            Surveyor(self.snapshot, options.rules.preemption),
+            queue=options.queue,
+            seed=options.seed,
+            stopwatch=stopwatch,
+        )
+        self._waiting = Waiting()
         self._unanswered: dict[PopId, Decision] = {}
         self._latest_cycle = 0
 
@@ -114,6 +114,7 @@ class Scheduler:
         old = self.pods.get(new.uid)
         assumed = self.snapshot.pod(new.uid) if self.snapshot.is_assumed(new.uid) else None
         self.pods[new.uid] = new
+        self._count_waiting(new)
         effects = events.on_pod(
             old,
             new,
@@ -129,6 +130,7 @@ class Scheduler:
         old = self.pods.pop(uid, None)
         if old is None:
             return []
+        self._waiting.drop(uid)
         effects = events.on_pod(
             old, None, handlers=self._queue.handlers, scheduler_names=self._cycles
         )
@@ -173,7 +175,8 @@ class Scheduler:
             steps = (CommitPop(head.pop), Done(head.pop))
             return self._before(head, pod).decided(Skipped(), steps)
         attempt = self._before(head, pod)
-        decision = self._schedule(attempt, pod, now_ns)
+        cycle = self._cycles[pod.spec.scheduler_name]
+        decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
         self._unanswered[head.pop] = decision
         return decision
 
@@ -197,10 +200,10 @@ class Scheduler:
 
     # Answers
 
-    def answer(self, pop: PopId, stage: Stage | None, index: int = 0) -> list[QueueStep]:
+    def answer(self, pop: PopId, stage: Stage | None) -> list[QueueStep]:
         """Take what became of a decision: `stage` is what was refused, None where nothing was.
 
-        `index` is the refused victim's place among the deletions. An unknown pop is passed over.
+        An unknown pop is passed over.
         """
         decision = self._unanswered.pop(pop, None)
         if decision is None:
@@ -213,12 +216,11 @@ class Scheduler:
         nomination = decision.nomination
         if stage is None or nomination is None or decision.pod is None:
             return []
+        rules = self._options.rules.preemption
         if stage is Stage.NOMINATE:
-            after = aftermath.after_status_refused(nomination, self._options.rules.preemption)
+            after = aftermath.after_status_refused(rules)
         else:
-            after = aftermath.after_deletion_refused(
-                nomination, index, self._options.rules.preemption
-            )
+            after = aftermath.after_deletion_refused(rules)
         return list(self._after_refusal(after, pop.uid))
 
     # What people look at
@@ -238,9 +240,23 @@ class Scheduler:
         self._choice.reset(mark)
         return found
 
+    @property
+    def scheduler_names(self) -> Sequence[str]:
+        """Return the names of the profiles."""
+        return tuple(self._cycles)
+
     def serves(self, pod: Pod) -> bool:
         """Tell whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
+
+    def may_wait(self) -> MayWait:
+        """Return what need not be told at once, where no pod can be popped as things stand.
+
+        A pod whose binding waits for its answer needs nothing unless that is a refusal.
+        """
+        if len(self._waiting) == len(self.assumed()):
+            return MayWait.ALL
+        return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
         """Return the bindings that wait for an answer, with their nodes."""
@@ -258,121 +274,14 @@ class Scheduler:
         """Return the decisions that wait for an answer, in order."""
         return tuple(self._unanswered.values())
 
-    # How a pod is decided
+    # How
 
-    def _schedule(self, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
-        cycle = self._cycles[pod.spec.scheduler_name]
-        result = cycle.schedule_pod(pod, attempt.head.attempts)
-        match result:
-            case Suggested():
-                return self._assume(cycle.framework, attempt, pod, result)
-            case NoNodes():
-                refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
-                return self._give_back(attempt, pod, refused)
-            case Unschedulable():
-                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
-
-    def _assume(
-        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
-    ) -> Decision:
-        self.snapshot.assume(pod, suggested.node_name)
-        turned_down = why_not_bound(framework, pod, suggested)
-        if turned_down is not None:
-            self.snapshot.forget(pod.uid)
-            return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
-        steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
-        if self.snapshot.nominations.node_of(pod.uid):
-            self.snapshot.nominations.drop(pod.uid)
-            steps.append(DeleteNomination(pod.uid))
-        binding = Binding(
-            node_name=suggested.node_name,
-            row=suggested.row,
-            evaluated=suggested.evaluated,
-            feasible=suggested.feasible,
-            tied=suggested.tied,
-            total=suggested.total,
-        )
-        return attempt.decided(binding, steps, suggested.phases_ns)
-
-    def _turn_down(
-        self, attempt: Attempt, pod: Pod, turned_down: TurnedDown, phases_ns: Mapping[str, int]
-    ) -> Decision:
-        moves = turned_down.in_binding and self._queue.moves_after_failed_binding
-        after = (events.after_failed_binding(pod),) if moves else ()
-        return self._give_back(attempt, pod, turned_down.verdict, phases_ns, after)
-
-    def _refuse(
-        self,
-        framework: Framework,
-        attempt: Attempt,
-        pod: Pod,
-        result: Unschedulable,
-        now_ns: int,
-    ) -> Decision:
-        diagnosis = result.diagnosis
-        began = self._stopwatch() if self._stopwatch else 0
-        outcome = framework.post_filter(
-            pod,
-            SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
-            tie_break=hashed_tie_break(
-                seed=self._options.seed, uid=pod.uid, attempt=attempt.head.attempts
-            ),
-            now_ns=now_ns,
-        )
-        phases = dict(result.phases_ns)
-        if self._stopwatch and framework.post_filters:
-            phases["PostFilter"] = self._stopwatch() - began
-        said = outcome.message if isinstance(outcome, CannotHelp) else ""
-        reasons = reason_counts(diagnosis)
-        refused = Refused(
-            message=fit_error_text(diagnosis, said, reasons),
-            plugins=diagnosis.unschedulable_plugins,
-            pending_plugins=diagnosis.pending_plugins,
-            preemption_message=said,
-            nominated_node_name=_nominated(outcome),
-            nomination=outcome if isinstance(outcome, Nomination) else None,
-            reasons=reasons,
-        )
-        return self._give_back(attempt, pod, refused, phases)
-
-    def _give_back(
-        self,
-        attempt: Attempt,
-        pod: Pod,
-        verdict: Refused | Failed,
-        phases_ns: Mapping[str, int] = NOT_MEASURED,
-        after: Iterable[QueueStep] = (),
-    ) -> Decision:
-        """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
-
-        A failed attempt waits for no plugin and loses its nomination.
-        """
-        requeue = AddUnschedulable(pop=attempt.head.pop, is_error=True)
-        nominated: str | None = ""
-        if isinstance(verdict, Refused):
-            requeue = AddUnschedulable(
-                pop=attempt.head.pop,
-                plugins=verdict.plugins,
-                pending_plugins=verdict.pending_plugins,
-                is_error=not verdict.plugins and not verdict.pending_plugins,
-            )
-            nominated = verdict.nominated_node_name
-        self._mirror.given_back(pod)
-        cleared = self._nominate(pod, nominated)
-        steps = (CommitPop(attempt.head.pop), requeue, *cleared, *after)
-        return attempt.decided(verdict, steps, phases_ns)
-
-    def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
-        """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""
-        if node_name:
-            self.snapshot.nominations.put(pod, node_name)
-            return (Nominate(pod.uid, node_name),)
-        if node_name == "" and self.snapshot.nominations.node_of(pod.uid):
-            self.snapshot.nominations.drop(pod.uid)
-            return (DeleteNomination(pod.uid),)
-        return ()
-
-    # How answers are taken
+    def _count_waiting(self, pod: Pod) -> None:
+        if pod.node_name or pod.is_terminal or not self.serves(pod):
+            self._waiting.drop(pod.uid)
+        else:
+            framework = self._cycles[pod.spec.scheduler_name].framework
+            self._waiting.put(pod, for_pods=framework.waits_for_pods(pod))
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
         self._release(decision)
@@ -415,13 +324,6 @@ class Scheduler:
                 self.snapshot.remove_pod(pod.uid)
             case events.SnapshotChange.NONE:
                 pass
-
-
-def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
-    """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
-    if isinstance(outcome, Nomination):
-        return outcome.node
-    return "" if outcome is not None and outcome.clear_nomination else None
 
 
 def _preemptor_of(framework: Framework) -> Preemptor | None:

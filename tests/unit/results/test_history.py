@@ -12,7 +12,8 @@ _POD_KEY = ("Pod", "default", "a")
 
 def _pod_after(*events: scheduler_pb2.Event) -> pod_pb2.Pod:
     history = ClusterHistory()
-    list(history.take(messages.round_of(*events)))
+    for event in events:
+        history.take(event)
     pod = history.objects[_POD_KEY]
     assert isinstance(pod, pod_pb2.Pod)
     return pod
@@ -79,16 +80,14 @@ def test_a_name_that_is_used_again_is_another_pod() -> None:
     history = ClusterHistory()
     again = messages.pod_message("a")
     again.metadata.uid = "uid-again"
-    list(
-        history.take(
-            messages.round_of(
-                messages.added(messages.pod_message("a")),
-                messages.deleted("a"),
-                messages.added(again),
-            )
-        )
+    events = (
+        messages.added(messages.pod_message("a")),
+        messages.deleted("a"),
+        messages.added(again),
     )
-    assert list(history.take(messages.round_of(messages.patched("a", node_name="n")))) == []
+    for event in events:
+        history.take(event)
+    assert history.take(messages.patched("a", node_name="n")) is None
     assert history.objects[_POD_KEY] == again
 
 

@@ -279,3 +279,69 @@ def test_every_tick_comes_first_in_its_round() -> None:
     scheduler, _, _ = play(tick_script(30), records)
     kinds = [each.WhichOneof("event") for each in scheduler.rounds[2].events]
     assert (scheduler.rounds[2].at_ns, kinds) == (30 * S, ["tick", "add"])
+
+
+def patient(script: Script, may_wait: scheduler_pb2.MayWait.ValueType) -> Script:
+    """Return the script of a scheduler that lets the world keep some things to itself."""
+
+    def answer(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        outcomes = script(round_)
+        outcomes.may_wait = may_wait
+        return outcomes
+
+    return answer
+
+
+STATUS, ALL = scheduler_pb2.MAY_WAIT_STATUS, scheduler_pb2.MAY_WAIT_ALL
+
+
+def test_what_may_wait_is_told_with_what_comes_next_at_its_own_time() -> None:
+    """The binding and the pod's start wait for the next pod."""
+    records = [create(make_node()), create_pod(make_pod("a")), at(9 * S, create_pod(make_pod("b")))]
+    scheduler, replay, _ = play(patient(bind_all, STATUS), records)
+    second = scheduler.rounds[1]
+    assert (second.at_ns, second.round) == (9 * S, 0)
+    assert [each.at_ns for each in second.answers] == [0]
+    times = [each.at_ns for each in second.events]
+    assert times == sorted(times)
+    assert (times[0], times[-1]) == (0, 9 * S)
+    assert [each.WhichOneof("event") for each in second.events][-1] == "add"
+    assert replay.rounds == 2
+
+
+def test_what_still_waits_at_the_end_is_told_without_a_round() -> None:
+    """So that the history is whole."""
+    scheduler, replay, _ = play(
+        patient(bind_all, ALL), [create(make_node()), create_pod(make_pod())]
+    )
+    assert [each.events_only for each in scheduler.rounds] == [False, True]
+    assert [each.HasField("patch") for each in scheduler.rounds[1].events] == [True, True]
+    assert replay.rounds == 1
+
+
+@pytest.mark.parametrize(("may_wait", "rounds"), [(STATUS, [0, 5]), (ALL, [0])])
+def test_a_node_that_goes_waits_only_where_no_pod_waits(
+    may_wait: scheduler_pb2.MayWait.ValueType, rounds: list[int]
+) -> None:
+    """Where a pod waits, room may have come or gone."""
+    records = [create(make_node()), create_pod(make_pod()), at(5, delete("Node", "n"))]
+    scheduler, _, _ = play(patient(bind_all, may_wait), records)
+    assert [each.at_ns for each in scheduler.rounds if not each.events_only] == rounds
+
+
+def test_a_refused_answer_does_not_wait() -> None:
+    """The scheduler must take the pod back."""
+
+    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        return scheduler_pb2.RoundOutcomes(outcomes=[bind(uid, "gone") for uid in added(round_)])
+
+    scheduler, replay, _ = play(patient(script, ALL), [create(make_node()), create_pod(make_pod())])
+    assert [bool(each.answers) for each in scheduler.rounds] == [False, True]
+    assert replay.rounds == 2
+
+
+def test_a_tick_does_not_wait() -> None:
+    """The scheduler has asked for it."""
+    records = [create_pod(make_pod()), at(45 * S, create_pod(make_pod("late")))]
+    scheduler, _, _ = play(patient(tick_script(30), STATUS), records)
+    assert 30 in ticks(scheduler)

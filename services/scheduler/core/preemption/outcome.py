@@ -19,7 +19,7 @@ class Nominate:
     are the nodes among which a tie was broken (one otherwise); `candidates`
     counts the nodes that could have been picked. `cleared_nominations` are the pods of lower
     priority that lose their nomination to the node (v1.34: none where no deletion is asked
-    for). `reprieved` are the pods that were spared.
+    for), after the deletions where `clears_last`. `reprieved` are the pods that were spared.
     """
 
     node: str
@@ -30,6 +30,7 @@ class Nominate:
     ties: tuple[str, ...]
     candidates: int
     cleared_nominations: tuple[Pod, ...]
+    clears_last: bool
     reprieved: tuple[Pod, ...]
 
     @property

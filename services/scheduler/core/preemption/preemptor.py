@@ -209,6 +209,7 @@ class Preemptor:
             ties=picked.ties,
             candidates=candidates,
             cleared_nominations=lower,
+            clears_last=self.rules.clears_nominations_last,
             reprieved=chosen.reprieved,
         )
 

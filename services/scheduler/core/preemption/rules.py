@@ -7,23 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from services.kube.pod import Pod
 from services.scheduler.core.preemption.budgets import BY_STATUS, USED_UP, BudgetRule
 
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
-
-
-class Effect(Enum):
-    """A step that follows a nomination."""
-
-    UNSCHEDULABLE = "unschedulable"
-    NOMINATE = "nominate"
-    STATUS = "status"
-    CLEAR_NOMINATIONS = "clear-nominations"
-    DELETE_VICTIMS = "delete-victims"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +32,7 @@ class PreemptionRules:
     `requires_node` refuses a picked node that the snapshot does not have.
     `no_nodes_text` is the error where there are no nodes. `message_prefix` stands before what
     the pod's message says of preemption; None where it says nothing.
-    `effects` is the order of what follows a nomination.
+    `clears_nominations_last` deletes the victims before lower nominations are cleared.
     """
 
     name: str
@@ -60,7 +49,7 @@ class PreemptionRules:
     requires_node: bool
     no_nodes_text: str
     message_prefix: str | None
-    effects: tuple[Effect, ...]
+    clears_nominations_last: bool
 
     def message(self, text: str) -> str:
         """Return what the pod's message says of preemption."""
@@ -104,13 +93,7 @@ V1_34 = PreemptionRules(
     requires_node=False,
     no_nodes_text="no nodes available",
     message_prefix="preemption: ",
-    effects=(
-        Effect.UNSCHEDULABLE,
-        Effect.NOMINATE,
-        Effect.STATUS,
-        Effect.CLEAR_NOMINATIONS,
-        Effect.DELETE_VICTIMS,
-    ),
+    clears_nominations_last=False,
 )
 
 V1_16 = PreemptionRules(
@@ -128,11 +111,5 @@ V1_16 = PreemptionRules(
     requires_node=True,
     no_nodes_text="no nodes available to schedule pods",
     message_prefix=None,
-    effects=(
-        Effect.UNSCHEDULABLE,
-        Effect.NOMINATE,
-        Effect.STATUS,
-        Effect.DELETE_VICTIMS,
-        Effect.CLEAR_NOMINATIONS,
-    ),
+    clears_nominations_last=True,
 )

@@ -1,0 +1,177 @@
+"""One pod's attempt, from its scheduling cycle to what the queue is told.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleSchedulingFailure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from services.kube.pod import Pod
+from services.scheduler.core import events
+from services.scheduler.core.assumption import TurnedDown, why_not_bound
+from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.decisions import (
+    NOT_MEASURED,
+    Attempt,
+    Binding,
+    Decision,
+    Failed,
+    Refused,
+)
+from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
+from services.scheduler.core.failed_cycle import SnapshotFailedCycle
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.preemption.outcome import CannotHelp
+from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.preemption.pick import hashed_tie_break
+from services.scheduler.core.queue_mirror import QueueMirror
+from services.scheduler.core.queue_steps import (
+    AddUnschedulable,
+    CommitPop,
+    DeleteNomination,
+    Nominate,
+    QueueStep,
+)
+from services.scheduler.core.rules import QueueRules
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.surveyor import Surveyor
+
+
+class Attempts:
+    """Makes attempts on one snapshot, one after the other.
+
+    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        mirror: QueueMirror,
+        surveyor: Surveyor,
+        *,
+        queue: QueueRules,
+        seed: int,
+        stopwatch: Callable[[], int] | None,
+    ) -> None:
+        self._snapshot = snapshot
+        self._mirror = mirror
+        self._surveyor = surveyor
+        self._queue = queue
+        self._seed = seed
+        self._stopwatch = stopwatch
+
+    def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
+        """Decide what becomes of a pod, and assume it where it is bound."""
+        result = cycle.schedule_pod(pod, attempt.head.attempts)
+        match result:
+            case Suggested():
+                return self._assume(cycle.framework, attempt, pod, result)
+            case NoNodes():
+                refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
+                return self._give_back(attempt, pod, refused)
+            case Unschedulable():
+                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
+
+    def _assume(
+        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
+    ) -> Decision:
+        self._snapshot.assume(pod, suggested.node_name)
+        turned_down = why_not_bound(framework, pod, suggested)
+        if turned_down is not None:
+            self._snapshot.forget(pod.uid)
+            return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
+        steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
+        if self._snapshot.nominations.node_of(pod.uid):
+            self._snapshot.nominations.drop(pod.uid)
+            steps.append(DeleteNomination(pod.uid))
+        binding = Binding(
+            node_name=suggested.node_name,
+            row=suggested.row,
+            evaluated=suggested.evaluated,
+            feasible=suggested.feasible,
+            tied=suggested.tied,
+            total=suggested.total,
+        )
+        return attempt.decided(binding, steps, suggested.phases_ns)
+
+    def _turn_down(
+        self, attempt: Attempt, pod: Pod, turned_down: TurnedDown, phases_ns: Mapping[str, int]
+    ) -> Decision:
+        moves = turned_down.in_binding and self._queue.moves_after_failed_binding
+        after = (events.after_failed_binding(pod),) if moves else ()
+        return self._give_back(attempt, pod, turned_down.verdict, phases_ns, after)
+
+    def _refuse(
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        result: Unschedulable,
+        now_ns: int,
+    ) -> Decision:
+        diagnosis = result.diagnosis
+        began = self._stopwatch() if self._stopwatch else 0
+        outcome = framework.post_filter(
+            pod,
+            SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
+            tie_break=hashed_tie_break(seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts),
+            now_ns=now_ns,
+        )
+        phases = dict(result.phases_ns)
+        if self._stopwatch and framework.post_filters:
+            phases["PostFilter"] = self._stopwatch() - began
+        said = outcome.message if isinstance(outcome, CannotHelp) else ""
+        reasons = reason_counts(diagnosis)
+        refused = Refused(
+            message=fit_error_text(diagnosis, said, reasons),
+            plugins=diagnosis.unschedulable_plugins,
+            pending_plugins=diagnosis.pending_plugins,
+            preemption_message=said,
+            nominated_node_name=_nominated(outcome),
+            nomination=outcome if isinstance(outcome, Nomination) else None,
+            reasons=reasons,
+        )
+        return self._give_back(attempt, pod, refused, phases)
+
+    def _give_back(
+        self,
+        attempt: Attempt,
+        pod: Pod,
+        verdict: Refused | Failed,
+        phases_ns: Mapping[str, int] = NOT_MEASURED,
+        after: Iterable[QueueStep] = (),
+    ) -> Decision:
+        """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
+
+        A failed attempt waits for no plugin.
+        """
+        requeue = AddUnschedulable(pop=attempt.head.pop, is_error=True)
+        if isinstance(verdict, Refused):
+            requeue = AddUnschedulable(
+                pop=attempt.head.pop,
+                plugins=verdict.plugins,
+                pending_plugins=verdict.pending_plugins,
+                is_error=not verdict.plugins and not verdict.pending_plugins,
+            )
+        self._mirror.given_back(pod)
+        cleared = self._nominate(pod, verdict.nominated_node_name)
+        steps = (CommitPop(attempt.head.pop), requeue, *cleared, *after)
+        return attempt.decided(verdict, steps, phases_ns)
+
+    def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
+        """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""
+        if node_name:
+            self._snapshot.nominations.put(pod, node_name)
+            return (Nominate(pod.uid, node_name),)
+        if node_name == "" and self._snapshot.nominations.node_of(pod.uid):
+            self._snapshot.nominations.drop(pod.uid)
+            return (DeleteNomination(pod.uid),)
+        return ()
+
+
+def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
+    """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
+    if isinstance(outcome, Nomination):
+        return outcome.node
+    return "" if outcome is not None and outcome.clear_nomination else None

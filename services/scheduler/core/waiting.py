@@ -1,0 +1,34 @@
+"""The pods that wait to be scheduled, counted by whether pods elsewhere may let them in."""
+
+from __future__ import annotations
+
+from services.kube.pod import Pod
+
+
+class Waiting:
+    """The pending pods of our profiles, with or without a decision that waits for its answer."""
+
+    __slots__ = ("_pods", "_waiting_for_pods")
+
+    def __init__(self) -> None:
+        self._pods: dict[str, bool] = {}
+        self._waiting_for_pods = 0
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._pods)
+
+    @property
+    def any_for_pods(self) -> bool:
+        """Tell whether one of them may come to fit because of a pod that comes to a node."""
+        return self._waiting_for_pods > 0
+
+    def put(self, pod: Pod, *, for_pods: bool) -> None:
+        """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
+        self.drop(pod.uid)
+        self._pods[pod.uid] = for_pods
+        self._waiting_for_pods += for_pods
+
+    def drop(self, uid: str) -> None:
+        """Count a pod no longer; an unknown one is passed over."""
+        self._waiting_for_pods -= self._pods.pop(uid, False)

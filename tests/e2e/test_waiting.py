@@ -1,0 +1,45 @@
+"""What waits to be told changes no decision."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.world import rounds
+from tests.e2e.replays import run
+
+WORKLOAD = GenerateOptions(
+    seed=11,
+    nodes=10,
+    pods=200,
+    deployments=4,
+    budgets=8,
+    window_ns=90 * SECOND_NS,
+    service_ns=60 * SECOND_NS,
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("rules", ["v1.34", "v1.16"])
+def test_a_world_that_tells_all_at_once_sees_the_same_decisions(
+    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
+) -> None:
+    """In more rounds; a decision's round is all that differs."""
+    patient = run(services, generate(WORKLOAD), tmp_path / "patient", seed=2, rules=rules)
+    monkeypatch.setattr(rounds, "_MAY_WAIT", {})
+    at_once = run(services, generate(WORKLOAD), tmp_path / "at-once", seed=2, rules=rules)
+    assert decisions(tmp_path / "patient") == decisions(tmp_path / "at-once")
+    assert patient.summary.decided.failed_attempts > 0
+    assert patient.summary.rounds < 0.8 * at_once.summary.rounds
+
+
+def decisions(run_path: Path) -> list[dict[str, Any]]:
+    """Return the decision log without the number of each decision's round."""
+    lines = (run_path / "decisions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "round"} for line in lines]
