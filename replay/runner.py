@@ -28,6 +28,7 @@ from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import collector
+from services.rpc.client import PLAIN, ClientTls
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
@@ -39,6 +40,7 @@ EMBEDDED = "embedded"
 class Settings:
     """What a replay is asked to do; addresses "" start the services as child processes.
 
+    `tls` is how services at other addresses are spoken to.
     `until_ns` is counted from the trace's first record.
     """
 
@@ -47,6 +49,7 @@ class Settings:
     trace_paths: tuple[Path, ...] = ()
     scheduler_address: str = ""
     eviction_address: str = ""
+    tls: ClientTls = PLAIN
     scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
     eviction: eviction_pb2.EvictionConfig = field(
         default_factory=lambda: eviction_pb2.EvictionConfig(use_defaults=True)
@@ -85,14 +88,14 @@ def run_replay(
 ) -> Finished:
     """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises.
 
-    The first record is read before anything is made or started, so that what is no trace at all
-    leaves nothing behind.
+    The first record is read before anything is made or started, and the services have opened their
+    sessions before the run's folder is made, so that a trace which is none, a configuration that is
+    refused and a service that cannot be reached leave nothing behind and a former run as it was.
     """
     first = list(itertools.islice(records, 1))
     records = itertools.chain(first, records)
-    run = _directory(settings)
-    manifest = _manifest(settings)
-    run.write_manifest(manifest)
+    if settings.run_path is not None:
+        RunDirectory.check(settings.run_path, force=settings.force)
     with contextlib.ExitStack() as stack:
         embedded = stack.enter_context(
             EmbeddedServices(
@@ -105,6 +108,9 @@ def run_replay(
         eviction = _eviction(settings, embedded)
         if eviction is not None:
             stack.callback(eviction.close)
+        run = _directory(settings)
+        manifest = _manifest(settings)
+        run.write_manifest(manifest)
         recorder = stack.enter_context(
             Recorder(
                 run,
@@ -222,11 +228,13 @@ def _manifest(settings: Settings) -> Manifest:
 
 def _scheduler(settings: Settings, embedded: EmbeddedServices) -> SchedulerService:
     address = settings.scheduler_address or embedded.processes["scheduler"].address
-    return SchedulerService(address, settings.scheduler)
+    tls = settings.tls if settings.scheduler_address else PLAIN
+    return SchedulerService(address, settings.scheduler, tls)
 
 
 def _eviction(settings: Settings, embedded: EmbeddedServices) -> EvictionService | None:
     if not settings.models.eviction:
         return None
     address = settings.eviction_address or embedded.processes["eviction"].address
-    return EvictionService(address, settings.eviction)
+    tls = settings.tls if settings.eviction_address else PLAIN
+    return EvictionService(address, settings.eviction, tls)

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.backends.errors import BackendError
+from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.stream import Exchange, describe
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as eviction_rpc
@@ -15,9 +15,10 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grp
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.rpc.client import CHANNEL_OPTIONS
+from services.rpc.client import PLAIN, ClientTls, channel
 
 DEADLINE_S = 30.0
+_REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
@@ -31,17 +32,22 @@ class _Session(Generic[Request, Answer]):
         address: str,
         make_stub: Callable[[grpc.Channel], Any],
         open_request: object,
+        tls: ClientTls,
     ) -> None:
-        """Open the session. Raises BackendError where the service refuses or cannot be reached."""
-        self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        """Open the session.
+
+        Raises BackendError where the service cannot be reached, and ConfigurationError where it
+        refuses what it was asked to do.
+        """
+        self._channel = channel(address, tls)
         self._stub = make_stub(self._channel)
         try:
             self.opened = self._stub.Open(open_request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
-            raise BackendError(
-                f"the {service} at {address} opened no session: {describe(error)}"
-            ) from error
+            text = f"the {service} at {address} opened no session: {describe(error)}"
+            refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
+            raise (ConfigurationError if refused else BackendError)(text) from error
         self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
         open_stream: Callable[[Iterator[Request]], Any] = self._stub.Stream
         self.stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
@@ -65,13 +71,16 @@ class _Session(Generic[Request, Answer]):
 class SchedulerService:
     """A session with a SchedulerService."""
 
-    def __init__(self, address: str, config: scheduler_pb2.SchedulerConfig) -> None:
+    def __init__(
+        self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
+    ) -> None:
         self._session: _Session[scheduler_rpc.StreamRequest, scheduler_rpc.StreamResponse]
         self._session = _Session(
             "scheduler",
             address,
             scheduler_service_pb2_grpc.SchedulerServiceStub,
             scheduler_rpc.OpenRequest(config=config),
+            tls,
         )
         self.opened: scheduler_rpc.OpenResponse = self._session.opened
 
@@ -97,13 +106,16 @@ class SchedulerService:
 class EvictionService:
     """A session with an EvictionService."""
 
-    def __init__(self, address: str, config: eviction_pb2.EvictionConfig) -> None:
+    def __init__(
+        self, address: str, config: eviction_pb2.EvictionConfig, tls: ClientTls = PLAIN
+    ) -> None:
         self._session: _Session[eviction_rpc.StreamRequest, eviction_rpc.StreamResponse]
         self._session = _Session(
             "eviction service",
             address,
             eviction_service_pb2_grpc.EvictionServiceStub,
             eviction_rpc.OpenRequest(config=config),
+            tls,
         )
         self.opened: eviction_rpc.OpenResponse = self._session.opened
 

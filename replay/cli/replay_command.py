@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from replay.backends.errors import BackendError
+from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
@@ -21,6 +21,7 @@ from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.client import ClientTls, tls_options
 from services.rpc.version import package_version
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import TelemetryError
@@ -80,6 +81,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="HOST:PORT",
     help="An eviction service elsewhere. Default: a child process.",
 )
+@tls_options("", "those services")
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
 @click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
 @click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")
@@ -132,6 +134,7 @@ def command(
     until_ns: int | None,
     scheduler_address: str,
     eviction_address: str,
+    tls: ClientTls,
     scheduler_config: Path | None,
     kubelet_config: Path | None,
     disable_preemption: bool,
@@ -161,6 +164,7 @@ def command(
         trace_paths=trace.paths,
         scheduler_address=scheduler_address,
         eviction_address=eviction_address,
+        tls=tls,
         scheduler=scheduler_pb2.SchedulerConfig(
             rules=rules,
             seed=seed,
@@ -190,6 +194,8 @@ def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
         with Progress(quiet=quiet) as progress:
             return run_replay(settings, trace.records(), progress)
     except (RunError, TelemetryError) as error:
+        raise ExitError(REFUSED, str(error)) from error
+    except ConfigurationError as error:
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:
         notes = getattr(error, "__notes__", [])

@@ -46,21 +46,31 @@ class RunDirectory:
 
         With `force` a former run in it is removed, and nothing else. Raises RunError otherwise.
         """
+        cls.check(path, force=force)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            present = sorted(each.name for each in path.iterdir())
-            if present and not force:
-                hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
-                raise RunError(f"{path} is {hint}")
-            foreign = [name for name in present if not _is_ours(name)]
-            if foreign:
-                shown = ", ".join(foreign[:3])
-                raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
-            for name in present:
-                (path / name).unlink()
+            for each in path.iterdir():
+                each.unlink()
         except OSError as error:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
         return cls(path)
+
+    @staticmethod
+    def check(path: Path, *, force: bool = False) -> None:
+        """Change nothing, and raise RunError where `create` would for what is there already."""
+        try:
+            present = sorted(each.name for each in path.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
+        if present and not force:
+            hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
+            raise RunError(f"{path} is {hint}")
+        foreign = [name for name in present if not _is_ours(name)]
+        if foreign:
+            shown = ", ".join(foreign[:3])
+            raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
 
     @classmethod
     def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:

@@ -1,9 +1,18 @@
-"""What every client of a service sets.
+"""How a client reaches a service: channels, with TLS or without.
 
 No keep-alive: gRPC servers end a connection whose pings come more often than every five minutes.
 """
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import grpc
 
 from services.rpc.server import MESSAGE_BYTES_MAX
 
@@ -13,3 +22,73 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.enable_http_proxy", 0),
 ]
 """Options of every channel; proxies of the environment are for the web, not for our services."""
+_PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTls:
+    """PEM files: the authority that a server must show, and what the client shows itself, if any.
+
+    Without an authority no TLS is spoken.
+    """
+
+    authority: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+PLAIN = ClientTls()
+
+
+def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
+    """Return a channel to HOST:PORT. Raises OSError where a PEM file cannot be read."""
+    if tls.authority is None:
+        return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
+
+
+def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
+    """Return the same for asyncio."""
+    if tls.authority is None:
+        return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+    return grpc.aio.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
+
+
+def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
+
+    `server` names whose authority it is, for the help.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        def with_tls(
+            shown_ca: Path | None, shown_cert: Path | None, shown_key: Path | None, **rest: Any
+        ) -> Any:
+            if (shown_cert is None) != (shown_key is None):
+                raise click.UsageError(f"--{prefix}tls-cert and --{prefix}tls-key go together")
+            if shown_cert is not None and shown_ca is None:
+                raise click.UsageError(f"--{prefix}tls-cert needs --{prefix}tls-ca")
+            tls = ClientTls(authority=shown_ca, certificate=shown_cert, key=shown_key)
+            return command(tls=tls, **rest)
+
+        functools.update_wrapper(with_tls, command)
+        for name, parameter, text in reversed(
+            (
+                ("tls-ca", "shown_ca", f"PEM authority of {server}; without it, no TLS."),
+                ("tls-cert", "shown_cert", f"PEM certificate to show; needs --{prefix}tls-key."),
+                ("tls-key", "shown_key", "PEM private key."),
+            )
+        ):
+            with_tls = click.option(f"--{prefix}{name}", parameter, type=_PEM, help=text)(with_tls)
+        return with_tls
+
+    return decorate
+
+
+def _credentials(tls: ClientTls) -> grpc.ChannelCredentials:
+    assert tls.authority is not None  # noqa: S101 - the callers have looked
+    return grpc.ssl_channel_credentials(
+        tls.authority.read_bytes(),
+        tls.key.read_bytes() if tls.key else None,
+        tls.certificate.read_bytes() if tls.certificate else None,
+    )

@@ -8,6 +8,7 @@ import click
 import grpc
 
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
+from services.rpc.client import ClientTls, tls_options
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
 from services.scheduler.core.warm_up import warm_up
@@ -27,8 +28,9 @@ FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
     metavar="HOST:PORT",
     help="Address of the scheduling queue service.",
 )
+@tls_options("queue-", "the queue")
 @listen_options(50052)
-def main(queue_address: str, listen: Listen) -> None:
+def main(queue_address: str, tls: ClientTls, listen: Listen) -> None:
     """Run the scheduler service: where pods go, and whom they displace.
 
     It needs a scheduling queue service:
@@ -37,11 +39,11 @@ def main(queue_address: str, listen: Listen) -> None:
       reprieve serve queue --listen 127.0.0.1:50051
       reprieve serve scheduler --queue 127.0.0.1:50051
     """
-    asyncio.run(_serve(queue_address, listen))
+    asyncio.run(_serve(queue_address, tls, listen))
 
 
-async def _serve(queue_address: str, listen: Listen) -> None:
-    link = QueueLink(queue_address)
+async def _serve(queue_address: str, tls: ClientTls, listen: Listen) -> None:
+    link = QueueLink(queue_address, tls)
 
     def register(server: grpc.aio.Server) -> None:
         warm_up()

@@ -9,7 +9,7 @@ import grpc
 
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
-from services.rpc.client import CHANNEL_OPTIONS
+from services.rpc.client import PLAIN, ClientTls, aio_channel
 from services.rpc.errors import FieldError, UnavailableError
 
 DEADLINE_S = 30.0
@@ -18,9 +18,9 @@ DEADLINE_S = 30.0
 class QueueLink:
     """A channel to the queue that serves all sessions of one scheduler."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self.address = address
-        self._channel = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._channel = aio_channel(address, tls)
         self.stub = queue_service_pb2_grpc.SchedulingQueueServiceStub(self._channel)
 
     async def open(self, config: queue_pb2.QueueConfig) -> QueueSession:

@@ -117,10 +117,26 @@ def test_a_trace_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, verb:
 
 
 def test_a_service_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
-    """The message names the address."""
+    """The message names the address, and no run folder is left."""
     arguments = ["--scheduler", "127.0.0.1:1", "--no-eviction", "-q"]
     done = reprieve(tmp_path, "replay", NGINX, *arguments, code=SERVICE)
     assert "127.0.0.1:1" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_configuration_that_a_service_refuses_ends_with_2_and_keeps_the_former_run(
+    tmp_path: Path, addresses: list[str], nginx: Path
+) -> None:
+    """--force removes it only once a new one begins; the message names what is wrong."""
+    (tmp_path / "kubelet.yaml").write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "evictionHard: {memory.available: lots}\n"
+    )
+    before = {each.name: each.read_bytes() for each in nginx.iterdir()}
+    arguments = ["--run", str(nginx), "--force", "--kubelet-config", "kubelet.yaml", "-q"]
+    done = reprieve(tmp_path, "replay", NGINX, *arguments, *addresses, code=REFUSED)
+    assert "evictionHard" in done.stderr
+    assert {each.name: each.read_bytes() for each in nginx.iterdir()} == before
 
 
 def test_spans_that_are_lost_end_with_4(tmp_path: Path, addresses: list[str]) -> None:
