@@ -40,7 +40,8 @@ EMBEDDED = "embedded"
 class Settings:
     """What a replay is asked to do; addresses "" start the services as child processes.
 
-    `tls` is how services at other addresses are spoken to.
+    `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
+    wall clock.
     `until_ns` is counted from the trace's first record.
     """
 
@@ -59,6 +60,7 @@ class Settings:
     run_path: Path | None = None
     force: bool = False
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
+    wall_spans: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +118,13 @@ def run_replay(
                 run,
                 spans=_span_sink(settings, run),
                 sampling=settings.sampling,
+                wall_clock=settings.wall_spans,
                 seed=settings.scheduler.seed,
             )
         )
+        scheduler.follow(recorder.traceparent)
+        if eviction is not None:
+            eviction.follow(recorder.traceparent)
         replay = Replay(
             scheduler,
             _TimedEviction(eviction, recorder) if eviction is not None else None,

@@ -57,6 +57,10 @@ class _Session(Generic[Request, Answer]):
         self._stamp.sequence += 1
         return self._stamp
 
+    def follow(self, traceparent: str) -> None:
+        """Let the service's own spans belong to the trace of that context."""
+        self._stamp.traceparent = traceparent
+
     def close(self, make_request: Callable[..., object]) -> None:
         """Forget the session; a service that has gone is no fault here."""
         self.stream.close()
@@ -89,6 +93,10 @@ class SchedulerService:
         """Return the scheduler names whose pods it schedules."""
         return frozenset(self.opened.scheduler_names or (DEFAULT_SCHEDULER,))
 
+    def follow(self, traceparent: str) -> None:
+        """Let the service's own spans belong to the trace of that context."""
+        self._session.follow(traceparent)
+
     def tell(self, round_: scheduler_pb2.Round) -> None:
         """Tell a round, or go on with one."""
         request = scheduler_rpc.StreamRequest(stamp=self._session.next_stamp(), round=round_)
@@ -118,6 +126,10 @@ class EvictionService:
             tls,
         )
         self.opened: eviction_rpc.OpenResponse = self._session.opened
+
+    def follow(self, traceparent: str) -> None:
+        """Let the service's own spans belong to the trace of that context."""
+        self._session.follow(traceparent)
 
     def step(
         self, operations: Sequence[eviction_rpc.NodeOperation]

@@ -121,6 +121,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Pods whose spans are kept. They go into the run, or to OTEL_EXPORTER_OTLP_ENDPOINT.",
 )
+@click.option(
+    "--span-clock",
+    type=click.Choice(["virtual", "wall"]),
+    default="virtual",
+    show_default=True,
+    help="Whether the pods' spans run in simulated time, or when the replay came to it.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
@@ -144,6 +151,7 @@ def command(
     budget_status: str,
     no_eviction: bool,
     sampling: Sampling,
+    span_clock: str,
     quiet: bool,
 ) -> None:
     """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
@@ -184,6 +192,7 @@ def command(
         run_path=run_path,
         force=force,
         sampling=sampling,
+        wall_spans=span_clock == "wall",
     )
     finished = _run(settings, trace, quiet=quiet)
     _show(finished, output)

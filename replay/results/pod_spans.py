@@ -1,4 +1,4 @@
-"""A trace for each pod, in virtual time: what it waited for, what was decided, how it ended.
+"""A trace for each pod, in virtual time by default: what it waited for, what was decided, its end.
 
     Pod                        from its creation to its end
     ├── queue.wait             from its entry into the queue to a scheduling cycle
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from replay.results.clocks import Clock, VirtualClock
 from replay.world.cluster import controller_uid
 from replay.world.conditions import nanoseconds
 from reprieve.kube.v1alpha1 import pod_pb2
@@ -41,10 +42,16 @@ class _PodTrace:
 
 
 class PodSpans:
-    """Makes the spans of the pods that are kept, and hands each to `sink` as it ends."""
+    """Makes the spans of the pods that are kept, and hands each to `sink` as it ends.
 
-    def __init__(self, sink: SpanSink, sampling: Sampling, seed: int) -> None:
+    `clock` turns the simulation's moments into the spans' times.
+    """
+
+    def __init__(
+        self, sink: SpanSink, sampling: Sampling, seed: int, clock: Clock | None = None
+    ) -> None:
         self._sink = sink
+        self._clock: Clock = clock or VirtualClock()
         self._sampling = sampling
         self._seed = seed
         self._traces: dict[str, _PodTrace] = {}
@@ -52,6 +59,7 @@ class PodSpans:
 
     def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
         """Begin a pod's trace, if it is one that is kept."""
+        self._clock.reached(now_ns)
         meta = pod.metadata
         ids = self._sampling.pick(self._seed, meta.uid)
         if ids is None:
@@ -84,6 +92,7 @@ class PodSpans:
 
         The cycle is linked to `within`, the exchange in which it was decided.
         """
+        self._clock.reached(outcome.at_ns)
         trace = self._traces.get(outcome.pod.uid)
         if trace is None:
             return
@@ -98,6 +107,7 @@ class PodSpans:
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Take a decision's part in a pod's trace."""
+        self._clock.reached(decision.at_ns)
         observed = decision.observed
         trace = self._traces.get(observed.object.uid)
         if trace is None:
@@ -122,6 +132,7 @@ class PodSpans:
 
     def close(self, now_ns: int) -> None:
         """End the spans of the pods that outlive the run, at its last moment."""
+        self._clock.reached(now_ns)
         for trace in self._traces.values():
             self._end(now_ns, trace, "")
         self._traces.clear()
@@ -176,9 +187,8 @@ class PodSpans:
             node: dict[str, Attribute] = {"k8s.node.name": trace.node_name}
             self._child(trace, "Running", trace.running_ns, at_ns, node)
         trace.attributes["reprieve.end"] = end or "outlives the run"
-        self._sink.end(
-            Span("Pod", trace.root, "", trace.start_ns, at_ns, trace.attributes, trace.links)
-        )
+        start_ns, end_ns = self._clock.time_ns(trace.start_ns), self._clock.time_ns(at_ns)
+        self._sink.end(Span("Pod", trace.root, "", start_ns, end_ns, trace.attributes, trace.links))
 
     def _child(
         self,
@@ -193,6 +203,7 @@ class PodSpans:
     ) -> SpanContext:
         context = SpanContext(trace.ids.trace_id, trace.ids.next_span_id())
         parent_id = trace.root.span_id
+        start_ns, end_ns = self._clock.time_ns(start_ns), self._clock.time_ns(end_ns)
         span = Span(name, context, parent_id, start_ns, end_ns, attributes, links or (), error)
         self._sink.end(span)
         return context

@@ -11,6 +11,7 @@ from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Any, Self
 
+from replay.results.clocks import VirtualClock, WallClock
 from replay.results.pod_spans import PodSpans
 from replay.results.round_spans import RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
@@ -18,13 +19,15 @@ from replay.results.tally import Tally
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
+from services.telemetry.service_spans import traceparent
 from services.telemetry.span import Delivery, SpanContext, SpanSink
 
 
 class Recorder:
     """Observes a replay (its Observer), takes its decisions (its Sink) and keeps the `tally`.
 
-    `spans` is where spans go, None for none; `sampling` which pods have some. As a context manager
+    `spans` is where spans go, None for none; `sampling` which pods have some, `wall_clock` whether
+    these run on the wall clock instead of the simulation's. As a context manager
     it leaves whole files behind of a run that breaks off; a run that ends calls `close`.
     """
 
@@ -35,6 +38,7 @@ class Recorder:
         spans: SpanSink | None = None,
         sampling: Sampling | None = None,
         seed: int = 0,
+        wall_clock: bool = False,
     ) -> None:
         self.tally = Tally()
         self.wall_ns = 0
@@ -49,7 +53,8 @@ class Recorder:
         self._round_spans: RoundSpans | None = None
         if spans is not None:
             sampling = sampling or Sampling(1.0)
-            self._pod_spans = PodSpans(spans, sampling, seed)
+            clock = WallClock(time_ns) if wall_clock else VirtualClock()
+            self._pod_spans = PodSpans(spans, sampling, seed, clock)
             self._round_spans = RoundSpans(spans, sampling, seed, self._epoch_ns + self._began_ns)
 
     def __enter__(self) -> Self:
@@ -65,6 +70,11 @@ class Recorder:
         self._round_log.close()
         if kind is not None and self._sink is not None:
             self._sink.close()
+
+    @property
+    def traceparent(self) -> str:
+        """Return the context of the run's span, for the services' own; "" without spans."""
+        return traceparent(self._round_spans.root) if self._round_spans is not None else ""
 
     def round_told(self, round_: scheduler_pb2.Round) -> None:
         """Write down a round and count what has happened."""

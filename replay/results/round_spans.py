@@ -40,6 +40,11 @@ class RoundSpans:
         self._root = SpanContext(ids.trace_id, ids.next_span_id())
         self._rounds = 0
 
+    @property
+    def root(self) -> SpanContext:
+        """Return the context of the run's own span."""
+        return self._root
+
     def exchanged(
         self,
         began_ns: int,

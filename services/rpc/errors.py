@@ -16,6 +16,8 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from services.rpc.handlers import function_of, replaced
+
 DOMAIN = "reprieve"
 _LOG = logging.getLogger("reprieve.rpc")
 
@@ -150,23 +152,9 @@ class RefusalInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
-        make = _HANDLERS[handler.request_streaming, handler.response_streaming]
-        function: Any = (
-            handler.stream_stream
-            or handler.unary_stream
-            or handler.stream_unary
-            or handler.unary_unary
-        )
+        function = function_of(handler)
         wrapped = _streaming(function) if handler.response_streaming else _single(function)
-        return make(wrapped, handler.request_deserializer, handler.response_serializer)
-
-
-_HANDLERS: dict[tuple[bool, bool], Callable[..., grpc.RpcMethodHandler[Any, Any]]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-    (True, True): grpc.stream_stream_rpc_method_handler,
-}
+        return replaced(handler, wrapped)
 
 
 def _single(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -21,6 +21,9 @@ from grpc_reflection.v1alpha import reflection
 
 from services.rpc import collector
 from services.rpc.errors import RefusalInterceptor
+from services.rpc.tracing import SpanInterceptor
+from services.rpc.version import package_version
+from services.telemetry.service_spans import ServiceSpans
 
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
@@ -52,8 +55,9 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
     """
     stop = _stop_event(watch_stdin=listen.watch_stdin)
+    spans = ServiceSpans.from_environment(service, package_version())
     server = grpc.aio.server(
-        interceptors=[RefusalInterceptor()],
+        interceptors=[SpanInterceptor(spans), RefusalInterceptor()],
         options=[
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -78,6 +82,7 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     await stop.wait()
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
+    spans.close()
 
 
 def _bind(server: grpc.aio.Server, listen: Listen) -> int:

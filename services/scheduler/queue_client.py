@@ -47,12 +47,16 @@ class QueueLink:
 
 
 class QueueSession:
-    """One queue session over one stream; answers come in the order of batches."""
+    """One queue session over one stream; answers come in the order of batches.
+
+    `traceparent` is the context of the span that the next batches belong to.
+    """
 
     def __init__(self, link: QueueLink, opened: queue_service_pb2.OpenResponse) -> None:
         self._link = link
         self.config = opened.config
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self.traceparent = ""
         self._sequence = 0
         self._unread = 0
         self._stream = link.stub.Stream()
@@ -72,6 +76,7 @@ class QueueSession:
         request = queue_service_pb2.StreamRequest(operations=operations, heads=heads)
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
+        request.stamp.traceparent = self.traceparent
         try:
             await self._stream.write(request)
         except grpc.aio.AioRpcError as error:

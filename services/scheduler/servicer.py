@@ -145,6 +145,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         if not request.HasField("round"):
             raise FieldError("round", "is required")
         session.check_time("round.at_ns", request.round.at_ns)
+        session.core.queue.traceparent = request.stamp.traceparent
         outcomes = await self._run(session, request.round)
         answer = service_pb2.StreamResponse(outcomes=outcomes, sequence=request.stamp.sequence)
         session.advance(request.stamp, request.round.at_ns, answer)

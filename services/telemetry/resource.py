@@ -8,7 +8,11 @@ SCOPE = "reprieve"
 """Instrumentation scope of every span."""
 
 
-def resource(version: str) -> Resource:
-    """Return the resource; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word."""
-    own = Resource({"service.name": "reprieve", "service.version": version})
+def resource(version: str, service: str = "") -> Resource:
+    """Return the resource of the replay, or of one of its services.
+
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    """
+    name = f"reprieve-{service}" if service else "reprieve"
+    own = Resource({"service.name": name, "service.version": version})
     return own.merge(OTELResourceDetector().detect())

@@ -27,13 +27,22 @@ def open_span_sink(path: Path, version: str, environment: Mapping[str, str]) -> 
     certificate, compression). Raises TelemetryError for a protocol other than gRPC, and OSError
     where the file cannot be made.
     """
-    endpoint = _first(environment, _ENDPOINTS)
+    endpoint = collector_endpoint(environment)
     if not endpoint:
         return FileSpanSink(path, resource(version))
-    protocol = _first(environment, _PROTOCOLS) or "grpc"
-    if protocol != "grpc":
-        raise TelemetryError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not served: use grpc")
     return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource(version))
+
+
+def collector_endpoint(environment: Mapping[str, str]) -> str:
+    """Return the collector that the variables name, "" for none.
+
+    Raises TelemetryError for a protocol other than gRPC.
+    """
+    endpoint = _first(environment, _ENDPOINTS)
+    protocol = _first(environment, _PROTOCOLS) or "grpc"
+    if endpoint and protocol != "grpc":
+        raise TelemetryError(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol} is not served: use grpc")
+    return endpoint
 
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str:

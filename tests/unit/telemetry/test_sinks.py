@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent import futures
 from pathlib import Path
 from typing import Any
 
-import grpc
 import orjson
 import pytest
 from google.protobuf import json_format
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
@@ -22,6 +19,7 @@ from services.telemetry.otlp_sink import OtlpSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.setup import TelemetryError, open_span_sink
 from services.telemetry.span import Span, SpanContext
+from tests.otlp_collector import Collector, running_collector
 
 _TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -122,44 +120,22 @@ def test_a_collector_that_refuses_a_batch_is_not_asked_again() -> None:
     assert "collector:4317" in delivery.problem
 
 
-class _Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    def __init__(self) -> None:
-        self.requests: list[trace_service_pb2.ExportTraceServiceRequest] = []
-
-    def Export(  # noqa: N802 - the RPC's name
-        self, request: trace_service_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
-    ) -> trace_service_pb2.ExportTraceServiceResponse:
-        del context
-        self.requests.append(request)
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[_Collector]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """Run a collector, and name it in the environment."""
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=1))
-    servicer = _Collector()
-    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server
-    add(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
-    yield servicer
-    server.stop(None)
+    with running_collector() as found:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
+        yield found
 
 
-def test_a_collector_gets_every_span_as_it_was(collector: _Collector, tmp_path: Path) -> None:
+def test_a_collector_gets_every_span_as_it_was(collector: Collector, tmp_path: Path) -> None:
     """Over OTLP, with ids, times, attributes, links and status."""
     sink = open_span_sink(tmp_path / "spans.jsonl", "0.1.0", os.environ)
     for number in range(1, 701):
         sink.end(_span(number))
     delivery = sink.close()
     assert (delivery.ended, delivery.delivered, delivery.problem) == (700, 700, "")
-    spans = [
-        span
-        for request in collector.requests
-        for span in request.resource_spans[0].scope_spans[0].spans
-    ]
+    spans = [span for _, span in collector.spans()]
     assert len(spans) == 700
     assert (spans[0].trace_id.hex(), spans[0].parent_span_id.hex()) == (_TRACE, f"{255:016x}")
     assert spans[0].end_time_unix_nano == 1_571_904_000_000_000_002

@@ -1,0 +1,83 @@
+"""A span for each request that carries its caller's trace context.
+
+Source: OpenTelemetry's semantic conventions for RPC spans (name, rpc.system, rpc.service,
+rpc.method).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+
+from services.rpc.handlers import function_of, replaced
+from services.telemetry.service_spans import ServiceSpans
+from services.telemetry.span import Attribute
+
+
+class SpanInterceptor(grpc.aio.ServerInterceptor):
+    """Times unary calls and each request of a stream that is answered by one message.
+
+    A handler finds its own span's context in its request's stamp, to hand it on.
+    """
+
+    def __init__(self, spans: ServiceSpans) -> None:
+        self._spans = spans
+
+    async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
+        self,
+        continuation: Callable[
+            [grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any]]
+        ],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler[Any, Any]:
+        """Wrap the method's handler."""
+        handler = await continuation(handler_call_details)
+        if handler is None or handler.request_streaming != handler.response_streaming:
+            return handler
+        method = handler_call_details.method
+        name = (method.decode() if isinstance(method, bytes) else method).removeprefix("/")
+        wrap = self._streaming if handler.request_streaming else self._single
+        return replaced(handler, wrap(name, function_of(handler)))
+
+    def _single(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(request: Any, context: Any) -> Any:
+            with ExitStack() as stack:
+                self._enter(stack, name, request)
+                return await function(request, context)
+
+        return call
+
+    def _streaming(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def call(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+            under_way: deque[ExitStack] = deque()
+
+            async def noted() -> AsyncIterator[Any]:
+                async for request in requests:
+                    stack = ExitStack()
+                    self._enter(stack, name, request)
+                    under_way.append(stack)
+                    yield request
+
+            async for answer in function(noted(), context):
+                yield answer
+                if under_way:
+                    under_way.popleft().close()
+
+        return call
+
+    def _enter(self, stack: ExitStack, name: str, request: Any) -> None:
+        stamp = getattr(request, "stamp", None)
+        if stamp is None or not getattr(stamp, "traceparent", ""):
+            return
+        service, _, method = name.partition("/")
+        attributes: dict[str, Attribute] = {
+            "rpc.system": "grpc",
+            "rpc.service": service,
+            "rpc.method": method,
+        }
+        span = self._spans.span(name, stamp.traceparent, attributes)
+        stamp.traceparent = stack.enter_context(span)

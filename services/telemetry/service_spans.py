@@ -1,0 +1,81 @@
+"""A service's own spans, in wall time: one for each request that carries a caller's context.
+
+The context travels in the request's stamp, as W3C's traceparent, for a stream has one set of
+metadata only. Spans go where the standard OTEL_ variables say; without an endpoint there are none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
+from services.telemetry.otlp_sink import OtlpSpanSink
+from services.telemetry.resource import resource
+from services.telemetry.setup import collector_endpoint
+from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
+
+_TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
+
+
+class ServiceSpans:
+    """Makes a service's spans; without a sink it makes none and costs next to nothing."""
+
+    def __init__(self, sink: SpanSink | None = None) -> None:
+        self._sink = sink
+
+    @classmethod
+    def from_environment(
+        cls, service: str, version: str, environment: Mapping[str, str] = os.environ
+    ) -> ServiceSpans:
+        """Return spans to the collector that `environment` names, or none.
+
+        Raises TelemetryError for a protocol other than gRPC.
+        """
+        endpoint = collector_endpoint(environment)
+        if not endpoint:
+            return cls()
+        return cls(OtlpSpanSink(OTLPSpanExporter(), endpoint, resource(version, service)))
+
+    @contextmanager
+    def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:
+        """Time a step of the trace of `parent`, and yield its own traceparent for steps beyond.
+
+        Without a sink, or a parent that can be read, `parent` is passed on as it is.
+        """
+        found = _TRACEPARENT.match(parent) if self._sink is not None else None
+        if self._sink is None or found is None:
+            yield parent
+            return
+        context = SpanContext(found[1], os.urandom(8).hex())
+        began_ns, error = time.time_ns(), ""
+        try:
+            yield traceparent(context)
+        except BaseException as problem:
+            error = str(problem) or type(problem).__name__
+            raise
+        finally:
+            end_ns = time.time_ns()
+            self._sink.end(Span(name, context, found[2], began_ns, end_ns, attributes, (), error))
+
+    def close(self) -> None:
+        """Deliver what is left, and say on standard error what was lost."""
+        if self._sink is None:
+            return
+        delivery = self._sink.close()
+        if delivery.lost:
+            print(  # noqa: T201 - a service's log
+                f"{delivery.lost} of {delivery.ended} spans did not reach {delivery.target}: "
+                f"{delivery.problem}",
+                file=sys.stderr,
+            )
+
+
+def traceparent(context: SpanContext) -> str:
+    """Return a span's context as W3C's Trace Context writes it; the span is kept."""
+    return f"00-{context.trace_id}-{context.span_id}-01"
