@@ -16,6 +16,10 @@ _COMMANDS = {
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
     "convert": ("replay.cli.convert_command", "Convert a trace between formats."),
     "validate": ("replay.cli.validate_command", "Check a trace and say what a replay would get."),
+    "conform": (
+        "replay.cli.conform_command",
+        "Check services against what upstream's own code did.",
+    ),
     "serve": ("replay.cli.serve_command", "Run one of the services alone."),
 }
 EPILOG = """\b
@@ -25,6 +29,7 @@ Exit codes:
     3  a service cannot be started or reached, or stops answering
     4  the run ended, but spans were lost on their way
     5  the run went round at one instant without an end
+    6  a service differs from what upstream did
   130  interrupted; what a replay has recorded until then can be read
 """
 

@@ -12,15 +12,12 @@ from queue import SimpleQueue
 
 import grpc
 
+from replay.conform.eviction import DEADLINE_S, EvictionSession
 from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub
 from reprieve.session.v1alpha1 import session_pb2
-from tests.e2e.eviction_messages import ScriptedNode, pod_message
-from tests.eviction_scripts import Json
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20
 
 
 @contextmanager
@@ -44,51 +41,18 @@ def running_eviction() -> Iterator[tuple[subprocess.Popen[bytes], grpc.Channel]]
         process.kill()
 
 
-class Client:
-    """One session, its stamps counted."""
+class Client(EvictionSession):
+    """A session with all that the tests ask of it."""
 
     def __init__(self, channel: grpc.Channel, config: ev.EvictionConfig | None = None) -> None:
-        self.stub = EvictionServiceStub(channel)
-        self.opened = self.stub.Open(pb.OpenRequest(config=config), timeout=DEADLINE_S)
-        self.session, self.epoch, self.sequence = self.opened.session, self.opened.epoch, 0
+        super().__init__(channel, config)
         self._requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
         self._stream: Iterator[pb.StreamResponse] | None = None
-
-    def read(self) -> session_pb2.Stamp:
-        """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch)
-
-    def stamp(self) -> session_pb2.Stamp:
-        """Return the next operation's stamp."""
-        self.sequence += 1
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch, sequence=self.sequence)
-
-    def synchronize(self, step: pb.Step) -> pb.StepAnswer:
-        """Take a step."""
-        request = pb.SynchronizeRequest(stamp=self.stamp(), step=step)
-        return self.stub.Synchronize(request, timeout=DEADLINE_S).answer
-
-    def resume(self, resume: pb.ResumeStep) -> pb.StepAnswer:
-        """Go on with a step."""
-        request = pb.ResumeRequest(stamp=self.stamp(), resume=resume)
-        return self.stub.Resume(request, timeout=DEADLINE_S).answer
 
     def configure(self, node_name: str, config: ev.EvictionConfig) -> pb.ConfigureResponse:
         """Give a node its thresholds."""
         request = pb.ConfigureRequest(stamp=self.stamp(), node_name=node_name, config=config)
         return self.stub.Configure(request, timeout=DEADLINE_S)
-
-    def admit(self, node_name: str, plain: Json) -> Json:
-        """Ask for a scripted pod and return what the vectors record of the answer."""
-        pod = pod_message(plain)
-        request = pb.AdmitRequest(stamp=self.read(), node_name=node_name, pod=pod)
-        said = self.stub.Admit(request, timeout=DEADLINE_S)
-        return {
-            "pod": pod.metadata.uid,
-            "admit": said.admit,
-            "reason": said.reason,
-            "message": said.message,
-        }
 
     def dump(self) -> list[ev.NodeState]:
         """Return the whole state."""
@@ -119,11 +83,3 @@ class Client:
         assert response.sequence == self.sequence
         assert [each.name for each in response.phases] == ["decode", "synchronize", "encode"]
         return list(response.answers)
-
-    def take(self, node: ScriptedNode, plain: Json) -> Json:
-        """Play one step of a script by unary calls."""
-        answer = self.synchronize(node.step(plain))
-        if answer.HasField("need_reclaim"):
-            answer = self.resume(node.resume(plain, answer.need_reclaim))
-        admitted = [self.admit(node.name, each) for each in plain.get("admit") or []]
-        return {**node.seen(answer.result, plain), "admit": admitted}

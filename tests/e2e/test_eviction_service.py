@@ -12,12 +12,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
+from replay.conform.eviction import DEADLINE_S
+from replay.conform.eviction_messages import pod_message
 from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub
 from reprieve.session.v1alpha1 import session_pb2
-from tests.e2e.eviction_client import DEADLINE_S, Client, running_eviction
-from tests.e2e.eviction_messages import pod_message
+from tests.e2e.eviction_client import Client, running_eviction
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.eviction.v1alpha1.EvictionService"

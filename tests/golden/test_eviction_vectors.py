@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
+from replay.conform.eviction_scripts import MS, ScriptedPods, pod_key, script_differences
+from replay.conform.vectors import Json
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode
 from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
 from services.eviction.core.manager import Manager
@@ -18,7 +20,7 @@ from services.eviction.core.signals import ConditionType
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration
-from tests.eviction_scripts import MS, Json, ScriptedPods, pod_key, script_differences, scripts
+from tests.eviction_scripts import scripts
 
 
 @pytest.mark.parametrize("mode", list(Mode))

@@ -1,0 +1,159 @@
+"""`reprieve conform`: golden vectors against running services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from replay.backends.errors import BackendError
+from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError
+from replay.conform.run import Conformance, Endpoints, files_of, play
+from replay.conform.vectors import VectorError, read_vectors
+from replay.results.table_writer import TableWriter
+from services.rpc.client import ClientTls, tls_options
+
+
+@click.command(name="conform")
+@click.argument(
+    "files",
+    nargs=-1,
+    required=True,
+    metavar="FILE...",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+)
+@click.option("--scheduler", default="", metavar="HOST:PORT", help="A scheduler elsewhere.")
+@click.option("--queue", default="", metavar="HOST:PORT", help="A scheduling queue elsewhere.")
+@click.option("--eviction", default="", metavar="HOST:PORT", help="An eviction service elsewhere.")
+@tls_options("", "those services")
+@click.option(
+    "--version",
+    default="",
+    metavar="vX.Y",
+    help="Whose rules the vectors are of. Default: what a file's name tells.",
+)
+@click.option("--only", metavar="TEXT", default="", help="Vectors whose id holds this text.")
+@click.option(
+    "--show",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    help="How many differences of each file to tell.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "json"]),
+    default="table",
+    show_default=True,
+    help="For people or for programs; json tells every difference.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+def command(
+    *,
+    files: tuple[Path, ...],
+    scheduler: str,
+    queue: str,
+    eviction: str,
+    tls: ClientTls,
+    version: str,
+    only: str,
+    show: int,
+    output: str,
+    quiet: bool,
+) -> None:
+    """Play what upstream's own code did through running services, and tell what differs.
+
+    FILE... holds golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
+    scripts of the scheduling queue or of the eviction manager. The services are started as child
+    processes, unless addresses are given: so a service of your own can be checked as well.
+
+    \b
+    Examples:
+      reprieve conform queue-v1.34.jsonl.gz scheduling.jsonl.gz
+      reprieve conform scheduling.jsonl.gz --scheduler 127.0.0.1:50052 -o json
+    """
+    named = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
+    endpoints = Endpoints(addresses={k: v for k, v in named.items() if v}, tls=tls)
+    try:
+        found = files_of(list(files), version)
+        with _Bar(found, quiet=quiet) as bar:
+            play(found, endpoints, wanted=lambda id_: only in id_, progress=bar.step)
+    except VectorError as error:
+        raise ExitError(REFUSED, str(error)) from error
+    except BackendError as error:
+        raise ExitError(SERVICE, str(error)) from error
+    if output == "json":
+        click.echo(orjson.dumps([each.to_mapping() for each in found], option=orjson.OPT_INDENT_2))
+    else:
+        _print(found, show)
+    differing = sum(len(each.differences) for each in found)
+    if differing:
+        raise ExitError(DIFFERS, f"{differing:,} vectors differ")
+    if not any(each.vectors for each in found):
+        raise ExitError(REFUSED, f"no vector's id holds {only!r}")
+
+
+def _print(found: list[Conformance], show: int) -> None:
+    table = TableWriter(("FILE", "KIND", "VERSION", "VECTORS", "AGREE", "DIFFER"), _write)
+    table.rows(
+        [
+            (
+                each.path.name,
+                each.kind.value,
+                each.version,
+                f"{each.vectors:,}",
+                f"{each.agree:,}",
+                f"{len(each.differences):,}",
+            )
+            for each in found
+        ]
+    )
+    for each in found:
+        for difference in each.differences[:show]:
+            click.echo(f"\n{each.path.name}: {difference.id} ({', '.join(difference.tags)})")
+            click.echo(f"  {difference.text}")
+        left = len(each.differences) - show
+        if show and left > 0:
+            click.echo(
+                f"\n{each.path.name}: {left:,} more; --show {len(each.differences)} tells all"
+            )
+
+
+def _write(text: str) -> None:
+    click.echo(text, nl=False)
+
+
+class _Bar:
+    """A bar on a terminal's standard error, nothing elsewhere."""
+
+    def __init__(self, files: list[Conformance], *, quiet: bool) -> None:
+        console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            console=console,
+            transient=True,
+            disable=quiet or not console.is_terminal,
+        )
+        self._tasks = {
+            id(each): self._progress.add_task(
+                each.path.name, total=sum(1 for _ in read_vectors(each.path))
+            )
+            for each in files
+        }
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._progress.stop()
+
+    def step(self, file: Conformance) -> None:
+        """Note one vector more."""
+        self._progress.update(self._tasks[id(file)], completed=file.vectors)

@@ -1,0 +1,153 @@
+"""Playing a file of vectors and keeping what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from replay.backends.errors import BackendError
+from replay.backends.processes import EmbeddedServices
+from replay.backends.stream import describe
+from replay.conform.eviction import eviction_difference
+from replay.conform.vectors import Json, Kind, VectorError, kind_of, read_vectors, version_in
+from services.rpc.client import PLAIN, ClientTls, channel
+
+Compare = Callable[[Json], str]
+"""Plays a vector and returns how the service differs, "" where it does not."""
+_DEFAULT_VERSION = {Kind.SCHEDULING: "v1.34", Kind.QUEUE: "v1.34", Kind.EVICTION: "v1.32"}
+_SERVICE = {Kind.SCHEDULING: "scheduler", Kind.QUEUE: "queue", Kind.EVICTION: "eviction"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A vector that a service answers otherwise, and how."""
+
+    id: str
+    tags: tuple[str, ...]
+    text: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Conformance:
+    """What became of a file: how many vectors agree, and the others."""
+
+    path: Path
+    kind: Kind
+    version: str
+    agree: int = 0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def vectors(self) -> int:
+        """Return how many were played."""
+        return self.agree + len(self.differences)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "file": str(self.path),
+            "kind": self.kind.value,
+            "version": self.version,
+            "vectors": self.vectors,
+            "agree": self.agree,
+            "differences": [
+                {"id": each.id, "tags": list(each.tags), "difference": each.text}
+                for each in self.differences
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoints:
+    """Where the services are, by name; those that are missing are started as child processes."""
+
+    addresses: dict[str, str] = field(default_factory=dict)
+    tls: ClientTls = PLAIN
+
+
+def files_of(paths: list[Path], version: str = "") -> list[Conformance]:
+    """Return what is to be played, nothing of it yet. Raises VectorError.
+
+    `version` is whose rules the vectors are of; "" goes by each file's name.
+    """
+    found = []
+    for path in paths:
+        kind = kind_of(path)
+        told = version or version_in(path) or _DEFAULT_VERSION[kind]
+        found.append(Conformance(path=path, kind=kind, version=told))
+    return found
+
+
+def play(
+    files: list[Conformance],
+    endpoints: Endpoints,
+    *,
+    wanted: Callable[[str], bool] = lambda _id: True,
+    progress: Callable[[Conformance], None] = lambda _file: None,
+) -> None:
+    """Play all vectors whose id is `wanted` and note in `files` what became of each.
+
+    Raises VectorError where a file is broken, BackendError where a service is.
+    """
+    with _channels({each.kind for each in files}, endpoints) as channels:
+        for file in files:
+            compare = _comparer(file, channels[file.kind])
+            for vector in read_vectors(file.path):
+                id_, tags = _name(vector)
+                if not wanted(id_):
+                    continue
+                text = _compared(compare, vector, id_, file)
+                if text:
+                    file.differences.append(Difference(id=id_, tags=tags, text=text))
+                else:
+                    file.agree += 1
+                progress(file)
+
+
+def _comparer(file: Conformance, opened: grpc.Channel) -> Compare:
+    match file.kind:
+        case Kind.EVICTION:
+            return lambda vector: eviction_difference(opened, file.version, vector)
+        case _:
+            raise VectorError(f"{file.path}: {file.kind.value} vectors are not played yet")
+
+
+def _compared(compare: Compare, vector: Json, id_: str, file: Conformance) -> str:
+    try:
+        return compare(vector)
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
+            raise BackendError(f"{_SERVICE[file.kind]}: {describe(error)}") from error
+        return f"the service answers {describe(error)}"
+    except (KeyError, TypeError, AttributeError) as error:
+        raise VectorError(f"{file.path}: vector {id_!r} is not whole: {error!r}") from error
+
+
+def _name(vector: Json) -> tuple[str, tuple[str, ...]]:
+    named = vector.get("scenario", vector)
+    return str(named.get("id", "")), tuple(named.get("tags") or ())
+
+
+@contextmanager
+def _channels(kinds: set[Kind], endpoints: Endpoints) -> Iterator[dict[Kind, grpc.Channel]]:
+    missing = {kind for kind in kinds if _SERVICE[kind] not in endpoints.addresses}
+    started: AbstractContextManager[EmbeddedServices] = EmbeddedServices(
+        scheduler=bool(missing & {Kind.SCHEDULING, Kind.QUEUE}), eviction=Kind.EVICTION in missing
+    )
+    with started as embedded:
+        opened = {
+            kind: channel(embedded.processes[_SERVICE[kind]].address)
+            if kind in missing
+            else channel(endpoints.addresses[_SERVICE[kind]], endpoints.tls)
+            for kind in sorted(kinds, key=lambda each: each.value)
+        }
+        try:
+            yield opened
+        finally:
+            for each in opened.values():
+                each.close()
