@@ -86,41 +86,35 @@ def command(
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:
         raise ExitError(SERVICE, str(error)) from error
+    if not any(each.vectors for each in found):
+        raise ExitError(REFUSED, f"no vector's id holds {only!r}")
     if output == "json":
         click.echo(orjson.dumps([each.to_mapping() for each in found], option=orjson.OPT_INDENT_2))
     else:
         _print(found, show)
-    differing = sum(len(each.differences) for each in found)
-    if differing:
-        raise ExitError(DIFFERS, f"{differing:,} vectors differ")
-    if not any(each.vectors for each in found):
-        raise ExitError(REFUSED, f"no vector's id holds {only!r}")
+    failed = sum(each.failed for each in found)
+    if failed:
+        raise ExitError(DIFFERS, f"{failed:,} vectors failed")
 
 
 def _print(found: list[Conformance], show: int) -> None:
-    table = TableWriter(("FILE", "KIND", "VERSION", "VECTORS", "AGREE", "DIFFER"), _write)
-    table.rows(
-        [
-            (
-                each.path.name,
-                each.kind.value,
-                each.version,
-                f"{each.vectors:,}",
-                f"{each.agree:,}",
-                f"{len(each.differences):,}",
-            )
-            for each in found
-        ]
-    )
+    """Print the topics of each file, then differences, then the line that counts all."""
     for each in found:
+        click.echo(f"{each.path.name}: {each.kind.value} {each.version}")
+        table = TableWriter(("TOPIC", "PASSED", "FAILED"), _write)
+        table.rows(
+            [
+                (name or "-", f"{topic.passed:,}", f"{topic.failed:,}")
+                for name, topic in sorted(each.topics.items())
+            ]
+        )
         for difference in each.differences[:show]:
-            click.echo(f"\n{each.path.name}: {difference.id} ({', '.join(difference.tags)})")
-            click.echo(f"  {difference.text}")
-        left = len(each.differences) - show
-        if show and left > 0:
-            click.echo(
-                f"\n{each.path.name}: {left:,} more; --show {len(each.differences)} tells all"
-            )
+            click.echo(f"\n{difference.id} ({', '.join(difference.tags)})\n  {difference.text}")
+        if show and each.failed > show:
+            click.echo(f"\n{each.failed - show:,} more: --show {each.failed} tells all")
+        click.echo()
+    passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
+    click.echo(f"{passed} passed, {failed} failed")
 
 
 def _write(text: str) -> None:

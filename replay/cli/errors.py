@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+DIFFERS = 1
 REFUSED = 2
 SERVICE = 3
 SPANS_LOST = 4
 LOOP = 5
-DIFFERS = 6
 INTERRUPTED = 130
 
 

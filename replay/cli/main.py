@@ -25,11 +25,11 @@ _COMMANDS = {
 EPILOG = """\b
 Exit codes:
     0  done
+    1  conform: a vector failed
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering
     4  the run ended, but spans were lost on their way
     5  the run went round at one instant without an end
-    6  a service differs from what upstream did
   130  interrupted; what a replay has recorded until then can be read
 """
 

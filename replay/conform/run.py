@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +32,47 @@ class Difference:
     text: str
 
 
+@dataclass(slots=True)
+class Topic:
+    """How many of a topic's vectors agree, and how many do not."""
+
+    passed: int = 0
+    failed: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Conformance:
-    """What became of a file: how many vectors agree, and the others."""
+    """What became of a file: how many vectors of each topic agree, and the others."""
 
     path: Path
     kind: Kind
     version: str
-    agree: int = 0
+    topics: dict[str, Topic] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
 
     @property
     def vectors(self) -> int:
         """Return how many were played."""
-        return self.agree + len(self.differences)
+        return self.passed + self.failed
+
+    @property
+    def passed(self) -> int:
+        """Return how many agree."""
+        return sum(each.passed for each in self.topics.values())
+
+    @property
+    def failed(self) -> int:
+        """Return how many do not."""
+        return len(self.differences)
+
+    def note(self, id_: str, tags: tuple[str, ...], text: str) -> None:
+        """Take what became of a vector; its first tag is its topic, `text` "" if it agrees."""
+        topic = self.topics.setdefault(tags[0] if tags else "", Topic())
+        if text:
+            topic.failed += 1
+            self.differences.append(Difference(id=id_, tags=tags, text=text))
+        else:
+            topic.passed += 1
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -54,7 +81,9 @@ class Conformance:
             "kind": self.kind.value,
             "version": self.version,
             "vectors": self.vectors,
-            "agree": self.agree,
+            "passed": self.passed,
+            "failed": self.failed,
+            "topics": {name: asdict(each) for name, each in sorted(self.topics.items())},
             "differences": [
                 {"id": each.id, "tags": list(each.tags), "difference": each.text}
                 for each in self.differences
@@ -101,11 +130,7 @@ def play(
                 id_, tags = _name(vector)
                 if not wanted(id_):
                     continue
-                text = _compared(compare, vector, id_, file)
-                if text:
-                    file.differences.append(Difference(id=id_, tags=tags, text=text))
-                else:
-                    file.agree += 1
+                file.note(id_, tags, _compared(compare, vector, id_, file))
                 progress(file)
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from replay.results.histogram import Histogram, Quantiles
+from replay.results.loops import Loop
 from replay.results.tally import Tally
 from services.telemetry.span import Delivery
 
@@ -47,6 +48,7 @@ class Decided:
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' words in those, with the attempts that have a node refused for it.
+    loops: evictions of one controller's pods that go on and on.
     refused: decisions that could not be carried out.
     """
 
@@ -59,6 +61,7 @@ class Decided:
     displacements: tuple[Displacement, ...]
     budget_violations: int
     evicted: tuple[Count, ...]
+    loops: tuple[Loop, ...]
     ended: tuple[Count, ...]
     refused: int
 
@@ -241,6 +244,7 @@ def _decided(tally: Tally) -> Decided:
         ),
         budget_violations=tally.budget_violations,
         evicted=_counts(tally.evicted),
+        loops=tally.loops.found(),
         ended=_counts(tally.ended),
         refused=tally.refused.total(),
     )

@@ -20,6 +20,7 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
     shown = None if wide else _SHOWN
     _print_head(summary, console)
     _print_decided(summary, console, shown)
+    _print_loops(summary, console, shown)
     _print_unbound(summary, console, shown)
     _print_waits(summary, console)
     _print_latencies(summary, console)
@@ -71,6 +72,24 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         for pair in decided.displacements:
             table.add_row(str(pair.priority), str(pair.victim_priority), f"{pair.victims:,}")
         _print(console, table)
+
+
+def _print_loops(summary: Summary, console: Console, shown: int | None) -> None:
+    loops = summary.decided.loops
+    if not loops:
+        return
+    table = _table("OWNER", ("EVICTIONS", "right"), "SIGNAL", ("EVERY", "right"), "NODES")
+    for loop in loops[:shown]:
+        nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
+        every = durations.simulated(loop.every_ns)
+        cells = (escape(loop.owner), f"{loop.evictions:,}", loop.signal, every, escape(nodes))
+        table.add_row(*cells)
+    _print(
+        console,
+        table,
+        title="Evicted, made anew and evicted again",
+        left=_left(loops, shown),
+    )
 
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:

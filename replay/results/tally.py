@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from replay.results.histogram import Histogram
+from replay.results.loops import Loops
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -69,6 +70,7 @@ class Tally:
         self.preempted_priorities: Counter[tuple[int, int]] = Counter()
         self.budget_violations = 0
         self.evicted: Counter[str] = Counter()
+        self.loops = Loops()
         self.ended: Counter[str] = Counter()
         self.waited_ns: dict[int, Histogram] = {}
         self.waiting: dict[str, Waiting] = {}
@@ -91,12 +93,17 @@ class Tally:
         self.pods += 1
         self.namespaces[pod.metadata.namespace] = None
         self._priorities[uid] = priority
+        owner = next((o for o in pod.metadata.owner_references if o.controller), None)
+        if owner is not None:
+            key = f"{owner.kind} {pod.metadata.namespace}/{owner.name}"
+            self.loops.pod_added(uid, key)
         if not pod.spec.node_name:
             self.waiting[uid] = Waiting(priority=priority)
 
     def pod_gone(self, uid: str) -> None:
         """Forget a pod that has been removed."""
         self.waiting.pop(uid, None)
+        self.loops.pod_gone(uid)
 
     def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Count what the scheduler answered to a round, but not its single outcomes."""
@@ -138,6 +145,9 @@ class Tally:
         count = _COUNTED.get(case)
         if count is not None:
             count(self, observed)
+        if case == "evicted":
+            signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
+            self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
 
     def _scheduled(self, observed: trace_pb2.Observed) -> None:
         uid = observed.object.uid

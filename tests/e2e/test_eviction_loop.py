@@ -1,0 +1,55 @@
+"""The bundled loop: evicted, made anew on a node that will be short too, and evicted again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.importers.registry import open_trace
+from replay.runner import Finished, Settings, run_replay
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from tests.e2e.replays import DEMOS, NO_SPANS
+
+TRACE = DEMOS / "eviction-loop.jsonl"
+LOWER = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+evictionHard: {memory.available: 50Mi}
+"""
+pytestmark = pytest.mark.e2e
+
+
+def play(
+    services: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig
+) -> Finished:
+    """Replay the loop under a kubelet's configuration."""
+    settings = Settings(
+        version="test",
+        scheduler_address=services.processes["scheduler"].address,
+        eviction_address=services.processes["eviction"].address,
+        eviction=config,
+        run_path=run_path,
+        sampling=NO_SPANS,
+    )
+    return run_replay(settings, iter(open_trace([TRACE])), lambda _now_ns, _cluster, _tally: None)
+
+
+def test_the_summary_finds_the_loop(services: EmbeddedServices, tmp_path: Path) -> None:
+    """Whose pods, why, where and how often."""
+    finished = play(services, tmp_path, eviction_pb2.EvictionConfig(use_defaults=True))
+    (loop,) = finished.summary.decided.loops
+    assert (loop.owner, loop.signal) == ("ReplicaSet default/cache", "memory.available")
+    assert sorted(loop.nodes) == ["worker-1", "worker-2"]
+    assert loop.evictions == finished.summary.decided.evicted[0].count > 10
+    assert 120e9 < loop.every_ns < 600e9
+
+
+def test_other_thresholds_end_the_loop(services: EmbeddedServices, tmp_path: Path) -> None:
+    """The same usage leaves more than a lower threshold asks for."""
+    lower = eviction_pb2.EvictionConfig(kubelet_configuration=LOWER)
+    finished = play(services, tmp_path, lower)
+    assert finished.summary.decided.loops == ()
+    assert finished.summary.decided.evicted == ()
+    assert finished.summary.decided.bound == 1

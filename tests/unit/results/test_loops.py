@@ -1,0 +1,41 @@
+"""Evict-reschedule loops, found among evictions."""
+
+from __future__ import annotations
+
+from replay.results.loops import LEAST, Loop, Loops
+
+
+def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> Loops:
+    """Return the loops after evictions of `count` pods of one owner, a minute apart."""
+    loops = Loops()
+    for number in range(count):
+        if owner:
+            loops.pod_added(f"uid-{number}", owner)
+        loops.evicted(number * 60, f"uid-{number}", "memory.available", f"n{number % 2}")
+    return loops
+
+
+def test_a_controller_whose_pods_are_evicted_again_and_again_is_a_loop() -> None:
+    """With its nodes in the order in which they came."""
+    (loop,) = evictions(LEAST).found()
+    assert loop == Loop(
+        owner="ReplicaSet default/web",
+        signal="memory.available",
+        evictions=LEAST,
+        nodes=("n0", "n1"),
+        every_ns=60,
+    )
+
+
+def test_fewer_evictions_and_bare_pods_are_none() -> None:
+    """What nobody makes anew does not go round."""
+    assert evictions(LEAST - 1).found() == ()
+    assert evictions(10, owner="").found() == ()
+
+
+def test_signals_are_told_apart() -> None:
+    """Two of each are no loop."""
+    loops = evictions(2)
+    for number in range(2):
+        loops.evicted(number, f"uid-{number}", "nodefs.available", "n0")
+    assert loops.found() == ()
