@@ -20,7 +20,7 @@ from replay.world.conditions import timestamp
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.scale_down import first_to_go
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, object_ref_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 HASH_LABEL = "pod-template-hash"
@@ -209,7 +209,19 @@ class Controllers:
         life = trace_pb2.PodLife()
         if recorded is not None:
             life.CopyFrom(recorded.life)
-        return self._lives.create(now_ns, pod, life)
+        refusal = self._lives.create(now_ns, pod, life)
+        if not refusal:
+            made = object_ref_pb2.ObjectRef(
+                kind="Pod",
+                namespace=owner.namespace,
+                name=pod.metadata.name,
+                uid=pod.metadata.uid,
+            )
+            by = object_ref_pb2.ObjectRef(
+                kind="ReplicaSet", namespace=owner.namespace, name=owner.name, uid=owner.uid
+            )
+            self._journal.made(now_ns, made, by, ordinal)
+        return refusal
 
     def _free_name(self, owner: meta_pb2.ObjectMeta, ordinal: int, recorded: str) -> str:
         """Return the recorded name, or one that is made, whichever no other pod has.

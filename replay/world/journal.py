@@ -97,6 +97,15 @@ class Journal:
             entry.observed.evicted.grace_period_s = eviction.grace_period_override_s
         self._sink(entry)
 
+    def made(
+        self, now_ns: int, pod: object_ref_pb2.ObjectRef, owner: object_ref_pb2.ObjectRef, born: int
+    ) -> None:
+        """Enter a pod that a controller has made, its number `born` of them, from 0."""
+        entry = self._entry(now_ns, pod)
+        entry.observed.made.owner.CopyFrom(owner)
+        entry.observed.made.ordinal = born
+        self._sink(entry)
+
     def started(self, now_ns: int, pod: PodRecord) -> None:
         """Enter that a pod runs."""
         entry = self._entry(now_ns, pod.object_ref())

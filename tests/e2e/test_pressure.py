@@ -96,11 +96,13 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
     """Condition and taint come with the first step that sees it and go 5 min after the last."""
     finished = run(services, records(), tmp_path / "run")
     assert log(finished) == [
+        (0, "made", "leaky-0"),
         (0, "scheduled", "leaky-0"),
         (0, "started", "leaky-0"),
         (70, "condition_changed", "n1"),
         (70, "evicted", "leaky-0"),
         (71, "finished", "leaky-0"),
+        (71, "made", "leaky-1"),
         (71, "scheduled", "leaky-1"),
         (71, "started", "leaky-1"),
         (371, "condition_changed", "n1"),
