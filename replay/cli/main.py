@@ -20,6 +20,7 @@ _COMMANDS = {
         "replay.cli.conform_command",
         "Check services against what upstream's own code did.",
     ),
+    "node": ("replay.cli.node_command", "Watch this machine as a kubelet's eviction manager does."),
     "serve": ("replay.cli.serve_command", "Run one of the services alone."),
 }
 EPILOG = """\b

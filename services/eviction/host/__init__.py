@@ -1,0 +1,1 @@
+"""The machine as a node: its statistics, its memory notifications, its processes."""

@@ -1,0 +1,91 @@
+"""The pods on this machine, by their control groups.
+
+A kubelet puts each pod into a group of its own, those of the lower classes of service below a group
+for the class: kubepods/burstable/podUID with the driver cgroupfs,
+kubepods-burstable.slice/kubepods-burstable-podUID.slice with systemd. Any other group right below
+the root counts as a pod too, named after its folder.
+
+Source: kubernetes v1.32 pkg/kubelet/cm/pod_container_manager_linux.go, GetPodContainerName;
+cgroup_manager_linux.go, ToSystemd.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.usage import ContainerUsage, PodUsage
+from services.eviction.host.cgroups import Cgroup
+
+_CLASS = re.compile(r"(?:.*-)?(?:burstable|besteffort)(?:\.slice)?\Z")
+_POD = re.compile(r"(?:.*-)?pod(?P<uid>[0-9a-fA-F_-]{32,36})(?:\.slice)?\Z")
+_SCOPE = re.compile(r"(?:[a-z-]+-)?(?P<id>[^.]+)(?:\.scope)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPod:
+    """A pod with its group."""
+
+    pod: EvictionPod
+    cgroup: Cgroup
+
+
+def running_pods(root: Cgroup, known: Mapping[str, EvictionPod]) -> Iterator[RunningPod]:
+    """Yield the pods below `root` that have processes, in their groups' order.
+
+    `known` are pods as the API server has them, by UID, or by the group's name for groups that are
+    no kubelet's. One that is not known requests nothing and has priority 0.
+    """
+    for cgroup in _pod_groups(root):
+        if next(cgroup.processes(), None) is None:
+            continue
+        uid = uid_of(cgroup.path.name)
+        pod = known.get(uid) or EvictionPod(uid=uid, namespace="", name=cgroup.path.name)
+        yield RunningPod(replace(pod, uid=uid), cgroup)
+
+
+def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
+    """Return what each pod uses, by UID; groups tell nothing of disks."""
+    found: dict[str, PodUsage] = {}
+    for each in running:
+        memory = each.cgroup.memory()
+        if memory is None:
+            continue
+        found[each.pod.uid] = PodUsage(
+            memory_working_set_bytes=memory.working_set,
+            containers=tuple(_containers(each)),
+            processes=sum(1 for _ in each.cgroup.processes()),
+        )
+    return found
+
+
+def uid_of(name: str) -> str:
+    """Return the UID of the pod whose group has that name, or else the name itself."""
+    found = _POD.match(name)
+    return found["uid"].replace("_", "-") if found else name
+
+
+def _pod_groups(root: Cgroup) -> Iterator[Cgroup]:
+    for child in root.children():
+        if _CLASS.match(child.path.name):
+            yield from child.children()
+        else:
+            yield child
+
+
+def _containers(running: RunningPod) -> Iterator[ContainerUsage]:
+    """Yield the containers' memory; a lone container's name is known, others go by their id."""
+    groups = running.cgroup.children()
+    names = [each.name for each in running.pod.containers]
+    lone = len(names) == 1
+    if not groups and lone:
+        groups = [running.cgroup]
+    for group in groups:
+        memory = group.memory()
+        if memory is None:
+            continue
+        scope = _SCOPE.match(group.path.name)
+        name = names[0] if lone else (scope["id"] if scope else group.path.name)
+        yield ContainerUsage(name=name, memory_working_set_bytes=memory.working_set)

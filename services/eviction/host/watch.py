@@ -1,0 +1,237 @@
+"""A live node's loop: step, act, wait; woken by the kernel where memory grows short.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start (the loop of 10 s),
+synchronize (thresholds of notifications refreshed every 10 s), waitForPodsCleanup (polls of 1 s, at
+most 30 s).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+from services.eviction.core.config import EvictionConfig
+from services.eviction.core.decisions import Eviction
+from services.eviction.core.manager import Manager
+from services.eviction.core.observations import MemoryStats, NodeSummary
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.results import (
+    CLEANUP_POLL_NS,
+    CLEANUP_TIMEOUT_NS,
+    MONITORING_INTERVAL_NS,
+    NeedReclaim,
+    StepResult,
+)
+from services.eviction.core.signals import Signal
+from services.eviction.host.cgroups import Cgroup, CgroupError, Memory, Version
+from services.eviction.host.killer import kill
+from services.eviction.host.machine import Machine, file_system, group_memory
+from services.eviction.host.notifier import Notifier, crossing, open_notifier
+from services.eviction.host.pods import RunningPod, running_pods, usage
+
+_SECOND_NS = 1_000_000_000
+
+
+class Woken(Enum):
+    """What a step was taken for."""
+
+    INTERVAL = "interval"
+    NOTIFICATION = "notification"
+    CLEANUP = "cleanup"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """An eviction, and whether its pod's processes have ended; None where nobody acted."""
+
+    eviction: Eviction
+    ended: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One step: why it was taken, what it saw of memory, what it found and did."""
+
+    at_ns: int
+    woken: Woken
+    summary: NodeSummary
+    pods: int
+    result: StepResult
+    kills: tuple[Kill, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What is watched: the group that holds all pods, and file systems by a path on each.
+
+    `known` are pods as the API server has them. Without `act` nothing is killed.
+    """
+
+    root: Cgroup
+    config: EvictionConfig
+    node_fs: Path = Path("/")
+    image_fs: Path = Path("/")
+    known: Mapping[str, EvictionPod] = field(default_factory=dict)
+    interval_ns: int = MONITORING_INTERVAL_NS
+    act: bool = False
+    notifications: bool = True
+
+
+class Watch:
+    """Steps this machine's eviction manager; `report` is told of each step."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        report: Callable[[Report], None],
+        *,
+        machine: Machine | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Raise ConfigError for thresholds that are refused, OSError where the kernel refuses."""
+        self._settings = settings
+        self._report = report
+        self._machine = machine or Machine()
+        self._clock_ns = clock_ns
+        self._manager = Manager(settings.config)
+        self._top = _top(settings.root)
+        self._notifiers: dict[Signal, tuple[Cgroup, Notifier]] = {}
+        if settings.notifications:
+            watched = {each.signal for each in self._manager.thresholds}
+            for signal, cgroup in (
+                (Signal.MEMORY_AVAILABLE, self._top),
+                (Signal.ALLOCATABLE_MEMORY_AVAILABLE, settings.root),
+            ):
+                if signal in watched and _announces(cgroup):
+                    self._notifiers[signal] = (cgroup, open_notifier(cgroup))
+
+    def run(self, steps: int | None = None) -> None:
+        """Take so many steps, None for no end."""
+        woken = Woken.INTERVAL
+        taken = 0
+        while steps is None or taken < steps:
+            report = self._step(woken)
+            self._report(report)
+            taken += 1
+            if steps is not None and taken >= steps:
+                return
+            if any(each.ended is not None for each in report.kills):
+                self._wait_for_cleanup(report)
+                woken = Woken.CLEANUP
+            else:
+                woken = self._wait(report)
+
+    def close(self) -> None:
+        """Ask the kernel for nothing any more."""
+        for _, notifier in self._notifiers.values():
+            notifier.close()
+
+    def _step(self, woken: Woken) -> Report:
+        now_ns = self._clock_ns()
+        running = list(running_pods(self._settings.root, self._settings.known))
+        summary = self._summary(now_ns, running)
+        result = self._manager.synchronize(
+            now_ns=now_ns, summary=summary, pods=[each.pod for each in running]
+        )
+        if isinstance(result, NeedReclaim):
+            summary = self._summary(self._clock_ns(), running)
+            result = self._manager.resume(summary)
+        by_uid = {each.pod.uid: each for each in running}
+        kills = tuple(self._kill(each, by_uid[each.uid]) for each in result.evictions)
+        return Report(
+            at_ns=now_ns,
+            woken=woken,
+            summary=summary,
+            pods=len(running),
+            result=result,
+            kills=kills,
+        )
+
+    def _kill(self, eviction: Eviction, running: RunningPod) -> Kill:
+        ended = None
+        if self._settings.act:
+            ended = kill(running.cgroup, self._settings.root, eviction.grace_period_s)
+        return Kill(eviction=eviction, ended=ended)
+
+    def _summary(self, now_ns: int, running: list[RunningPod]) -> NodeSummary:
+        capacity = self._machine.memory_capacity()
+        pods_memory = self._settings.root.memory()
+        return NodeSummary(
+            memory=self._node_memory(now_ns, capacity),
+            allocatable_memory=group_memory(pods_memory, capacity, now_ns) if pods_memory else None,
+            nodefs=file_system(self._settings.node_fs, now_ns),
+            imagefs=file_system(self._settings.image_fs, now_ns),
+            rlimit=self._machine.pids(now_ns),
+            pods=usage(running),
+        )
+
+    def _node_memory(self, now_ns: int, capacity: int) -> MemoryStats:
+        """Return the root group's memory, which version 2 does not tell."""
+        top = self._top.memory() if self._top.version is Version.V1 else None
+        if top is None:
+            return self._machine.memory(now_ns)
+        unlimited = Memory(usage=top.usage, working_set=top.working_set, limit=None)
+        return group_memory(unlimited, capacity, now_ns)
+
+    # Waiting
+
+    def _wait(self, report: Report) -> Woken:
+        """Wait for the interval's end or the kernel, whichever comes first."""
+        self._refresh(report.summary)
+        end_ns = report.at_ns + self._settings.interval_ns
+        while (left_ns := end_ns - self._clock_ns()) > 0:
+            left_s = left_ns / _SECOND_NS
+            if not self._notifiers:
+                time.sleep(left_s)
+                break
+            slice_s = left_s if len(self._notifiers) == 1 else min(left_s, 0.2)
+            for _, notifier in self._notifiers.values():
+                if notifier.wait(slice_s / len(self._notifiers)):
+                    return Woken.NOTIFICATION
+        return Woken.INTERVAL
+
+    def _refresh(self, summary: NodeSummary) -> None:
+        """Ask the kernel for the crossings that follow from what was seen just now."""
+        stats = {
+            Signal.MEMORY_AVAILABLE: summary.memory,
+            Signal.ALLOCATABLE_MEMORY_AVAILABLE: summary.allocatable_memory,
+        }
+        for signal, (cgroup, notifier) in self._notifiers.items():
+            memory, seen = cgroup.memory(), stats[signal]
+            if memory is None or seen is None:
+                continue
+            notifier.update(
+                [
+                    crossing(each, seen, memory)
+                    for each in self._manager.watched
+                    if each.signal is signal
+                ]
+            )
+
+    def _wait_for_cleanup(self, report: Report) -> None:
+        """Wait until no process of the evicted pods is left."""
+        gone = {each.eviction.uid for each in report.kills}
+        end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
+        while self._clock_ns() < end_ns:
+            left = {each.pod.uid for each in running_pods(self._settings.root, {})}
+            if not gone & left:
+                return
+            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
+
+
+def _top(cgroup: Cgroup) -> Cgroup:
+    """Return the topmost group above one that tells of memory."""
+    while True:
+        try:
+            cgroup = Cgroup.open(cgroup.path.parent)
+        except CgroupError:
+            return cgroup
+
+
+def _announces(cgroup: Cgroup) -> bool:
+    """Tell whether the kernel can announce anything of a group."""
+    name = "cgroup.event_control" if cgroup.version is Version.V1 else "memory.events"
+    return (cgroup.path / name).exists()
