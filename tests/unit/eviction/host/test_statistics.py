@@ -47,7 +47,7 @@ def test_a_group_that_has_gone_has_no_memory(tmp_path: Path) -> None:
     assert not gone.exists
 
 
-def test_available_is_what_the_limit_leaves_or_the_machine(tmp_path: Path) -> None:
+def test_available_is_what_the_limit_leaves_or_the_machine() -> None:
     """A limit above the machine's memory counts as that."""
     memory = Memory(usage=50, working_set=40, limit=100)
     assert group_memory(memory, 1000, 7).available_bytes == 60
@@ -55,7 +55,6 @@ def test_available_is_what_the_limit_leaves_or_the_machine(tmp_path: Path) -> No
         group_memory(Memory(usage=50, working_set=40, limit=None), 1000, 7).available_bytes == 960
     )
     assert group_memory(Memory(usage=50, working_set=40, limit=5000), 90, 7).available_bytes == 50
-    del tmp_path
 
 
 def test_the_machine_tells_of_memory_and_processes(tmp_path: Path) -> None:
