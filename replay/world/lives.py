@@ -110,8 +110,6 @@ class Lives:
                 self._stopped(now_ns, pod)
             case Kind.REMOVE:
                 self._remove(now_ns, pod)
-            case Kind.USAGE:
-                self.usage_changed(now_ns, pod)
             case _:
                 raise AssertionError(f"{kind} is no action of a pod")
 

@@ -1,7 +1,8 @@
 """Node-pressure eviction in the world: who is stepped when, and what becomes of the answers.
 
-A node is stepped on a grid of 10 s, as upstream's loop runs, from the first moment at which
-something that it observes has changed until the service answers that nothing would change again.
+A node is stepped every 10 s, as upstream's loop runs, from the first moment at which something that
+it observes has changed until the service answers that nothing would change again; its next step is
+then when that loop would have come round.
 Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake.
 Nodes whose usage the trace does not tell are never stepped.
 
@@ -63,6 +64,7 @@ class Pressure:
         self._profiles = UsageProfiles()
         self._due: dict[str, None] = {}
         self._since_ns: dict[str, int] = {}
+        self._stepped_ns: dict[str, int] = {}
         self._sent: dict[str, frozenset[str]] = {}
         self._under: dict[str, frozenset[str]] = {}
         lives.usage_changed = self.usage_changed
@@ -78,25 +80,21 @@ class Pressure:
         return self._profiles.of_template(template_id)
 
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
-        """Plan a step for the node of a pod that runs, ends or uses something else from now on."""
-        if self._backend is None or pod.node_name not in self._cluster.nodes:
-            return
-        is_known = self._profiles.is_known(pod)
-        if is_known and not pod.is_terminal and pod.uid in self._cluster.pods:
-            change_ns = self._profiles.next_change_ns(pod, now_ns)
-            if change_ns is not None:
-                self._timeline.plan(change_ns, Kind.USAGE, pod.uid)
-        self._look(now_ns, pod.node_name, is_known=is_known)
+        """Plan a step for the node of a pod that runs or ends from now on."""
+        if self._backend is not None and pod.node_name in self._cluster.nodes:
+            self._look(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
-        """Plan a step for a node that came, changed, or uses something else beside its pods."""
+        """Plan a step for a node that came, changed, or whose own usage is told."""
         if self._backend is None or node_name not in self._cluster.nodes:
             return
-        since_ns = self._since_ns.setdefault(node_name, now_ns)
-        offset_ns = self._profiles.next_overhead_change_ns(node_name, now_ns - since_ns)
-        if offset_ns is not None:
-            self._timeline.plan(since_ns + offset_ns, Kind.OVERHEAD, node_name)
+        self._since_ns.setdefault(node_name, now_ns)
         self._look(now_ns, node_name, is_known=False)
+
+    def look(self, now_ns: int, node_name: str) -> None:
+        """Plan a step for a node whose usage has come to matter."""
+        if node_name in self._cluster.nodes:
+            self._look(now_ns, node_name, is_known=True)
 
     @property
     def has_due(self) -> bool:
@@ -108,9 +106,9 @@ class Pressure:
         self._due[node_name] = None
 
     def step(self, now_ns: int) -> None:
-        """Step the nodes that are due, all in one exchange."""
+        """Step the nodes that are due, by name, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
-        names = [name for name in self._due if name in self._cluster.nodes]
+        names = sorted(name for name in self._due if name in self._cluster.nodes)
         self._due.clear()
         if not names:
             return
@@ -121,6 +119,7 @@ class Pressure:
             by_name = {answer.node_name: answer for answer in resumed}
             answers = [by_name.get(answer.node_name, answer) for answer in answers]
         for answer in answers:
+            self._stepped_ns[answer.node_name] = now_ns
             self._apply(now_ns, answer.node_name, answer.result)
 
     def keep_own(self, node: node_pb2.Node) -> None:
@@ -136,8 +135,9 @@ class Pressure:
         """Drop what is known of a node that has gone."""
         self._due.pop(node_name, None)
         self._timeline.cancel(Kind.STEP, node_name)
-        self._timeline.cancel(Kind.OVERHEAD, node_name)
+        self._timeline.cancel(Kind.USAGE, node_name)
         self._since_ns.pop(node_name, None)
+        self._stepped_ns.pop(node_name, None)
         self._under.pop(node_name, None)
         if self._backend is not None and self._sent.pop(node_name, None) is not None:
             operation = eviction_service_pb2.NodeOperation(forget=node_name)
@@ -153,7 +153,17 @@ class Pressure:
         if planned_ns is not None:
             self._timeline.plan(planned_ns, Kind.STEP, node_name)
         elif is_known or self._profiles.has_overhead(node_name) or self._under.get(node_name):
-            self._timeline.plan(-(-now_ns // INTERVAL_NS) * INTERVAL_NS, Kind.STEP, node_name)
+            self._timeline.plan(self._next_step_ns(now_ns, node_name), Kind.STEP, node_name)
+
+    def _next_step_ns(self, now_ns: int, node_name: str) -> int:
+        """Return when a loop of 10 s comes round again that began with the node's last step.
+
+        The first step of a node is on whole multiples of 10 s.
+        """
+        stepped_ns = self._stepped_ns.get(node_name)
+        if stepped_ns is None:
+            return -(-now_ns // INTERVAL_NS) * INTERVAL_NS
+        return stepped_ns + max(1, -(-(now_ns - stepped_ns) // INTERVAL_NS)) * INTERVAL_NS
 
     def _active(self, node_name: str) -> list[PodRecord]:
         """Return the pods that the kubelet runs, in the order in which it was given them."""
@@ -213,6 +223,21 @@ class Pressure:
             at_ns = max(result.next_step_ns, now_ns + SECOND_NS)
             is_idle = _would_repeat(now_ns, result)
             self._timeline.plan(at_ns, Kind.STEP, node_name, idle=is_idle)
+
+        self._foresee(now_ns, node_name, result)
+
+    def _foresee(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
+        """Plan to look again when usage next changes or, on a calm node, when that will matter."""
+        least = None
+        if result.HasField("calm"):
+            least = {each.signal: each.amount for each in result.calm.least}
+        node, since_ns = self._cluster.nodes[node_name], self._since_ns.get(node_name, now_ns)
+        pods = self._active(node_name)
+        at_ns = self._profiles.matters_ns(node, since_ns, pods, now_ns, least)
+        if at_ns is None:
+            self._timeline.cancel(Kind.USAGE, node_name)
+        else:
+            self._timeline.plan(at_ns, Kind.USAGE, node_name)
 
     def _evict(self, now_ns: int, eviction: eviction_pb2.Eviction) -> int:
         """Kill a pod and answer when it will have stopped."""

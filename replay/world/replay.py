@@ -181,8 +181,8 @@ class Replay:
         match action.kind:
             case Kind.RECHECK:
                 self._budgets.recheck(action.key)
-            case Kind.OVERHEAD:
-                self._pressure.node_changed(now_ns, action.key)
+            case Kind.USAGE:
+                self._pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
             case _:

@@ -21,9 +21,8 @@ class Kind(Enum):
     FINISH = "a pod has done its work"
     STOPPED = "a pod's containers have stopped"
     REMOVE = "a pod is removed from the API server"
-    USAGE = "what a pod uses changes"
     STEP = "a node's eviction manager takes its next step"
-    OVERHEAD = "what a node uses beside its pods changes"
+    USAGE = "what a node's pods use, or itself, comes to matter"
     RECHECK = "a budget gives up waiting for a granted disruption"
 
 
@@ -33,7 +32,6 @@ POD_KINDS = (
     Kind.FINISH,
     Kind.STOPPED,
     Kind.REMOVE,
-    Kind.USAGE,
 )
 """The kinds whose key is a pod's UID."""
 

@@ -6,36 +6,40 @@ a node's eviction manager.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import node_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube import quantity
 
+Int64s = NDArray[np.int64]
+HORIZON_NS = 3600 * SECOND_NS
+"""How far a calm node's usage is looked ahead at once."""
 _NOTHING = trace_pb2.UsageSegment()
 
 
 class _Profile:
     """A profile whose segments are found by their offset."""
 
-    __slots__ = ("_offsets", "_segments")
+    __slots__ = ("_segments", "memory", "offsets", "storage")
 
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
         self._segments = list(profile.segments)
-        self._offsets = [each.offset_ns for each in self._segments]
+        self.offsets = np.array([each.offset_ns for each in self._segments], dtype=np.int64)
+        self.memory = np.array([each.memory_bytes for each in self._segments], dtype=np.int64)
+        self.storage = np.array([each.storage_bytes for each in self._segments], dtype=np.int64)
 
     def at(self, offset_ns: int) -> trace_pb2.UsageSegment:
         """Return what is used so long after the start; nothing before the first segment."""
-        index = bisect_right(self._offsets, offset_ns)
+        index = int(self.offsets.searchsorted(offset_ns, side="right"))
         return self._segments[index - 1] if index else _NOTHING
-
-    def next_change_ns(self, offset_ns: int) -> int | None:
-        """Return the offset of the next segment, None after the last."""
-        index = bisect_right(self._offsets, offset_ns)
-        return self._offsets[index] if index < len(self._offsets) else None
 
 
 class UsageProfiles:
@@ -70,18 +74,40 @@ class UsageProfiles:
         """Tell whether the trace says what a node uses beside its pods."""
         return node_name in self._by_node
 
-    def next_change_ns(self, pod: PodRecord, now_ns: int) -> int | None:
-        """Return when what a running pod uses changes next; None for never."""
-        profile = self._profiles.get(pod.life.usage_id)
-        if profile is None or pod.running_ns is None:
-            return None
-        offset_ns = profile.next_change_ns(now_ns - pod.running_ns)
-        return None if offset_ns is None else pod.running_ns + offset_ns
+    def matters_ns(
+        self,
+        node: node_pb2.Node,
+        since_ns: int,
+        pods: Iterable[PodRecord],
+        now_ns: int,
+        least: Mapping[str, int] | None,
+    ) -> int | None:
+        """Return when a node must be looked at again, for what it and its active pods use.
 
-    def next_overhead_change_ns(self, node_name: str, offset_ns: int) -> int | None:
-        """Return the offset of the next change of what a node uses itself; None for none."""
-        profile = self._by_node.get(node_name)
-        return None if profile is None else profile.next_change_ns(offset_ns)
+        That is when less than `least` of a signal is available, by its name, or with None when
+        anything changes. At most HORIZON_NS are looked ahead, and the end of that is returned where
+        more comes after it. None where nothing comes.
+        """
+        sources = [(pod.running_ns, self._profiles.get(pod.life.usage_id)) for pod in pods]
+        sources.append((since_ns, self._by_node.get(node.metadata.name)))
+        ahead = _Ahead.of(
+            [(start, each) for start, each in sources if each is not None and start is not None],
+            now_ns,
+        )
+        if ahead is None:
+            return None
+        if least is None:
+            return int(ahead.times[0]) if len(ahead.times) else ahead.end_ns
+        capacity = node.status.capacity or node.status.allocatable
+        short = np.zeros(len(ahead.times), dtype=bool)
+        for signal, resource, used, is_told in (
+            ("memory.available", "memory", ahead.memory, self._tells_memory),
+            ("nodefs.available", "ephemeral-storage", ahead.storage, self._tells_storage),
+        ):
+            if is_told and signal in least and resource in capacity:
+                available = np.maximum(quantity.value(capacity[resource]) - used, 0)
+                short |= available < least[signal]
+        return int(ahead.times[short.argmax()]) if short.any() else ahead.end_ns
 
     def observe(
         self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord], now_ns: int
@@ -113,6 +139,55 @@ class UsageProfiles:
             )
             _fs_stats(observations.node_fs, quantity.value(whole), used, now_ns)
         return observations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ahead:
+    """What several sources use together, from each moment at which one of them changes.
+
+    `end_ns` is where the look ahead ends, None where nothing comes after it.
+    """
+
+    times: Int64s
+    memory: Int64s
+    storage: Int64s
+    end_ns: int | None
+
+    @classmethod
+    def of(cls, sources: Sequence[tuple[int, _Profile]], now_ns: int) -> _Ahead | None:
+        """Return the next HORIZON_NS of sources with their starts; None where nothing comes."""
+        times, memory, storage = [], [], []
+        used_memory = used_storage = 0
+        comes = goes_on = False
+        for start_ns, profile in sources:
+            low = int(profile.offsets.searchsorted(now_ns - start_ns, side="right"))
+            high = int(profile.offsets.searchsorted(now_ns - start_ns + HORIZON_NS, side="right"))
+            comes |= low < len(profile.offsets)
+            goes_on |= high < len(profile.offsets)
+            times.append(profile.offsets[low:high] + start_ns)
+            memory.append(_steps(profile.memory, low, high))
+            storage.append(_steps(profile.storage, low, high))
+            used_memory += int(profile.memory[low - 1]) if low else 0
+            used_storage += int(profile.storage[low - 1]) if low else 0
+        if not comes:
+            return None
+        at = np.concatenate(times)
+        order = at.argsort(kind="stable")
+        at = at[order]
+        last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=bool)
+        return cls(
+            times=at[last],
+            memory=(used_memory + np.concatenate(memory)[order].cumsum())[last],
+            storage=(used_storage + np.concatenate(storage)[order].cumsum())[last],
+            end_ns=now_ns + HORIZON_NS if goes_on else None,
+        )
+
+
+def _steps(values: Int64s, low: int, high: int) -> Int64s:
+    """Return by how much each of values[low:high] differs from the one before it, 0 at first."""
+    if not low:
+        return np.diff(values[:high], prepend=0)
+    return np.diff(values[low - 1 : high])
 
 
 def _memory_stats(

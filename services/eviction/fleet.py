@@ -15,6 +15,7 @@ from services.eviction.core.manager import Manager, Memento
 from services.eviction.core.observations import NodeSummary, observe
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import NeedReclaim, StepResult
+from services.eviction.core.signals import Signal
 from services.eviction.core.usage import PodUsage
 from services.rpc.errors import (
     FieldError,
@@ -78,11 +79,15 @@ Operation = Step | Resume | Forget
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a step answers; `kill_failed` holds for all its evictions."""
+    """What a step answers; `kill_failed` holds for all its evictions.
+
+    `calm` is how much of each signal makes steps change nothing, None where no amount does.
+    """
 
     node_name: str
     outcome: StepResult | NeedReclaim
     kill_failed: bool = False
+    calm: Mapping[Signal, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +190,8 @@ class Fleet:
         node.pods = _active_pods(node, step)
         node.at_ns, node.kill_fails = step.now_ns, step.kill_fails
         self._nodes[name] = node
-        return _answer(name, node, _stepped(node, step))
+        outcome = _stepped(node, step)
+        return _answer(name, node, outcome, _calm(node, step, outcome))
 
     def _resume(self, resume: Resume) -> Answer:
         name = resume.node_name
@@ -193,7 +199,7 @@ class Fleet:
         if not node.manager.is_waiting:
             raise PreconditionError(f"no step of node {name!r} waits for Resume")
         result = node.manager.resume(_whole(resume.seen))
-        return _answer(name, node, result)
+        return _answer(name, node, result, None)
 
     def _remember(self, before: dict[str, _Before | None], name: str) -> None:
         if name in before:
@@ -238,7 +244,7 @@ def _stepped(node: Node, step: Step) -> StepResult | NeedReclaim:
     manager, seen = node.manager, step.seen
     if seen is not None:
         observations = observe(seen.summary)
-        limited = any(each.limited for each in node.pods.values())
+        limited = _is_limited(node)
         if manager.may_skip(observations, now_ns=step.now_ns, limited=limited):
             return manager.skip(observations, now_ns=step.now_ns)
     return manager.synchronize(
@@ -249,9 +255,25 @@ def _stepped(node: Node, step: Step) -> StepResult | NeedReclaim:
     )
 
 
+def _calm(node: Node, step: Step, outcome: StepResult | NeedReclaim) -> Mapping[Signal, int] | None:
+    if step.seen is None or isinstance(outcome, NeedReclaim) or not outcome.quiet:
+        return None
+    observations = observe(step.seen.summary)
+    return node.manager.calm(observations, now_ns=step.now_ns, limited=_is_limited(node))
+
+
+def _is_limited(node: Node) -> bool:
+    return any(each.limited for each in node.pods.values())
+
+
 def _whole(seen: Seen | None) -> NodeSummary | None:
     return None if seen is None else seen.whole()
 
 
-def _answer(name: str, node: Node, outcome: StepResult | NeedReclaim) -> Answer:
-    return Answer(node_name=name, outcome=outcome, kill_failed=node.kill_fails)
+def _answer(
+    name: str,
+    node: Node,
+    outcome: StepResult | NeedReclaim,
+    calm: Mapping[Signal, int] | None,
+) -> Answer:
+    return Answer(node_name=name, outcome=outcome, kill_failed=node.kill_fails, calm=calm)

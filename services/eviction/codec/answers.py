@@ -12,7 +12,7 @@ from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Evic
 from services.eviction.core.manager import Manager
 from services.eviction.core.ranking import RankedPod
 from services.eviction.core.results import NeedReclaim, StepResult
-from services.eviction.core.signals import ConditionType
+from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import Answer
 from services.kube.pod import Condition
@@ -33,7 +33,7 @@ def answer_to_message(answer: Answer) -> eviction_service_pb2.StepAnswer:
         case StepResult() as result:
             return eviction_service_pb2.StepAnswer(
                 node_name=answer.node_name,
-                result=_result(result, kill_failed=answer.kill_failed),
+                result=_result(result, answer),
             )
 
 
@@ -52,7 +52,8 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
     )
 
 
-def _result(result: StepResult, *, kill_failed: bool) -> eviction_pb2.StepResult:
+def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
+    kill_failed = answer.kill_failed
     return eviction_pb2.StepResult(
         evictions=[_eviction(each, kill_failed=kill_failed) for each in result.evictions],
         conditions=[each.value for each in result.under],
@@ -66,6 +67,18 @@ def _result(result: StepResult, *, kill_failed: bool) -> eviction_pb2.StepResult
         error=result.error,
         signal="" if result.signal is None else result.signal.value,
         node_conditions=() if result.quiet else _node_conditions(result.conditions),
+        calm=_calm(answer.calm),
+    )
+
+
+def _calm(least: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
+    if least is None:
+        return None
+    return eviction_pb2.Calm(
+        least=[
+            eviction_pb2.SignalAmount(signal=signal.value, amount=amount)
+            for signal, amount in least.items()
+        ]
     )
 
 

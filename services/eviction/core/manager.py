@@ -173,6 +173,24 @@ class Manager:
         self._state = replace(self._state, observation_times_ns=times)
         return self._answer(now_ns, Outcome(), changed=False)
 
+    def calm(
+        self, observations: Mapping[Signal, Observation], *, now_ns: int, limited: bool
+    ) -> Mapping[Signal, int] | None:
+        """Return how much of each signal must be available for steps to change nothing.
+
+        None where no amount is enough as things stand; `limited` as for `may_skip`, whose answer
+        for the same pods is foretold. Amounts hold for the capacities that are observed now.
+        """
+        if not self.may_skip(observations, now_ns=now_ns, limited=limited):
+            return None
+        least: dict[Signal, int] = {}
+        for threshold in self._phases.settled:
+            seen = observations.get(threshold.signal)
+            if seen is not None:
+                amount = threshold.value.amount(seen.capacity).value()
+                least[threshold.signal] = max(amount, least.get(threshold.signal, 0))
+        return least
+
     def admit(self, pod: EvictionPod) -> Admission:
         """Decide whether the kubelet takes `pod` under the present conditions."""
         return admit(pod, self._state.conditions)

@@ -34,7 +34,7 @@ def test_what_is_cancelled_never_comes_and_leaves_no_moment_behind() -> None:
     """So a pod that has gone does not keep a replay alive."""
     timeline = Timeline()
     timeline.plan(2, Kind.FINISH, "p")
-    timeline.plan(3, Kind.USAGE, "p")
+    timeline.plan(3, Kind.FINISH, "p")
     timeline.plan(7, Kind.STEP, "p")
     timeline.cancel_pod("p")
     timeline.cancel(Kind.RECHECK, "unknown")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.world.pod_record import PodRecord
-from replay.world.usage import UsageProfiles
+from replay.world.usage import HORIZON_NS, UsageProfiles
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, make_node, make_pod
 
@@ -38,9 +38,6 @@ def test_usage_follows_the_segments_from_the_pods_start() -> None:
         observed = profiles.observe(make_node(), 0, [pod], now_s * S)
         seen.append(observed.pods[0].memory_working_set_bytes // GIB)
     assert seen == [0, 1, 1, 2, 2]
-    assert profiles.next_change_ns(pod, 100 * S) == 105 * S
-    assert profiles.next_change_ns(pod, 105 * S) == 110 * S
-    assert profiles.next_change_ns(pod, 110 * S) is None
 
 
 def test_a_node_has_what_its_pods_and_its_own_overhead_leave() -> None:
@@ -53,8 +50,6 @@ def test_a_node_has_what_its_pods_and_its_own_overhead_leave() -> None:
     after = profiles.observe(make_node(memory="8Gi"), 50 * S, pods, 60 * S).memory
     assert (before.available_bytes, before.working_set_bytes) == (6 * GIB, 2 * GIB)
     assert (after.available_bytes, after.time_ns) == (4 * GIB, 60 * S)
-    assert profiles.next_overhead_change_ns("n", 0) == 10 * S
-    assert profiles.next_overhead_change_ns("other", 0) is None
 
 
 def test_more_than_there_is_leaves_nothing() -> None:
@@ -122,3 +117,36 @@ def test_a_template_brings_its_profile() -> None:
     profiles = UsageProfiles()
     profiles.add(profile(4, (0, 1), template=2))
     assert (profiles.of_template(2), profiles.of_template(3)) == (4, 0)
+
+
+def test_every_change_matters_on_a_node_that_is_not_calm() -> None:
+    """Of its pods or of its own, whichever comes first; none where nothing comes."""
+    profiles = UsageProfiles()
+    profiles.add(profile(1, (5, 1), (10, 2)))
+    profiles.add(profile(2, (0, 0), (107, 1), node="n"))
+    node, pods = make_node(), [running("p", 1, since_s=100)]
+    seen = [profiles.matters_ns(node, 0, pods, now_s * S, None) for now_s in (100, 105, 107, 110)]
+    assert seen == [105 * S, 107 * S, 110 * S, None]
+
+
+def test_on_a_calm_node_only_too_little_matters() -> None:
+    """What pods use at one moment counts together, and what is free again does not matter."""
+    profiles = UsageProfiles()
+    profiles.add(profile(1, (0, 1), (10, 3), (20, 1), (30, 3)))
+    profiles.add(profile(2, (0, 2), (10, 1), (30, 2)))
+    node, pods = make_node(memory="8Gi"), [running("a", 1), running("b", 2)]
+    least = {"memory.available": 4 * GIB}
+    assert profiles.matters_ns(node, 0, pods, 0, least) == 30 * S
+    assert profiles.matters_ns(node, 0, pods, 0, {"memory.available": 3 * GIB}) is None
+    assert profiles.matters_ns(node, 0, pods, 0, {"pid.available": 10**9}) is None
+    assert profiles.matters_ns(node, 0, pods, 30 * S, least) is None
+
+
+def test_what_lies_beyond_the_horizon_is_looked_at_later() -> None:
+    """Long profiles are not read to their end at once."""
+    profiles = UsageProfiles()
+    far_s = HORIZON_NS // S + 7
+    profiles.add(profile(1, (0, 1), (far_s, 7)))
+    node, pods, least = make_node(memory="8Gi"), [running("p", 1)], {"memory.available": 2 * GIB}
+    assert profiles.matters_ns(node, 0, pods, 0, least) == HORIZON_NS
+    assert profiles.matters_ns(node, 0, pods, HORIZON_NS, least) == far_s * S

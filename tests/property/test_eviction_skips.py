@@ -1,0 +1,146 @@
+"""A step that is skipped would have changed nothing: random usage, against stepping every node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.world.models import Models
+from replay.world.replay import Limits, Replay
+from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.eviction.servicer import EvictionServicer
+from tests.unit.world.builders import S
+
+UNTIL_S = 400
+CONTEXT = cast("Any", None)
+CONFIG = eviction_pb2.EvictionConfig(
+    hard={"memory.available": "300Mi"},
+    soft={"memory.available": "900Mi"},
+    soft_grace={"memory.available": "35s"},
+    pressure_transition_ns=60 * S,
+    max_pod_grace_s=20,
+)
+Segments = list[tuple[int, int]]
+
+
+class Kubelets:
+    """The real service, called in process; `tireless` makes the world step every node for ever."""
+
+    def __init__(self, *, tireless: bool) -> None:
+        self._service = EvictionServicer()
+        self._loop = asyncio.new_event_loop()
+        opened = self._loop.run_until_complete(
+            self._service.Open(pb.OpenRequest(config=CONFIG), CONTEXT)
+        )
+        self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self._tireless = tireless
+        self.steps = 0
+
+    def step(self, operations: Sequence[pb.NodeOperation]) -> Sequence[pb.StepAnswer]:
+        """Carry out a batch."""
+        self._stamp.sequence += 1
+        request = pb.StreamRequest(stamp=self._stamp, operations=operations)
+        answers = list(self._loop.run_until_complete(self._answer(request)).answers)
+        self.steps += len(answers)
+        for answer in answers:
+            if self._tireless and answer.result.quiet:
+                answer.result.quiet = False
+        return answers
+
+    async def _answer(self, request: pb.StreamRequest) -> pb.StreamResponse:
+        async def requests() -> AsyncIterator[pb.StreamRequest]:
+            yield request
+
+        (answer,) = [each async for each in self._service.Stream(requests(), CONTEXT)]
+        return answer
+
+    def close(self) -> None:
+        """End the loop."""
+        self._loop.close()
+
+
+class Nobody:
+    """A scheduler that decides nothing, and an observer that observes nothing."""
+
+    def tell(self, round_: scheduler_pb2.Round) -> None:
+        """Take a message."""
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Answer it."""
+        return scheduler_pb2.RoundOutcomes()
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Ignore it."""
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Ignore it."""
+
+
+def records(nodes: list[list[Segments]]) -> list[trace_pb2.Record]:
+    """Return nodes of 4 GiB, each with running pods that use memory as their segments say."""
+    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_ns=UNTIL_S * S))]
+    for number, pods in enumerate(nodes):
+        node = node_pb2.Node()
+        node.metadata.name = f"n{number}"
+        node.status.capacity.update({"cpu": "8", "memory": "4Gi", "pods": "110"})
+        node.status.allocatable.update(node.status.capacity)
+        record = trace_pb2.Record()
+        record.create.node.CopyFrom(node)
+        told.append(record)
+        for index, segments in enumerate(pods):
+            told += _pod(f"n{number}", 1 + 10 * number + index, segments)
+    for sequence, record in enumerate(told, 1):
+        record.sequence = sequence
+    return told
+
+
+def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
+    usage, created = trace_pb2.Record(), trace_pb2.Record()
+    usage.usage.id = id_
+    for offset_s, mib in segments:
+        usage.usage.segments.add(offset_ns=offset_s * S, memory_bytes=mib << 20)
+    pod = pod_pb2.Pod()
+    pod.metadata.name = pod.metadata.uid = f"p{id_}"
+    pod.metadata.namespace = "default"
+    pod.spec.node_name = node
+    pod.spec.containers.add(name="c").resources.requests["memory"] = "200Mi"
+    pod.status.phase = "Running"
+    created.pod_create.pod.CopyFrom(pod)
+    created.pod_create.life.usage_id = id_
+    return [usage, created]
+
+
+def log(nodes: list[list[Segments]], *, tireless: bool) -> tuple[list[tuple[int, str]], int]:
+    """Play, and return what was decided and how many steps that took."""
+    kubelets, entries, nobody = Kubelets(tireless=tireless), list[trace_pb2.Decision](), Nobody()
+    replay = Replay(nobody, kubelets, models=Models(), sink=entries.append, observer=nobody)
+    replay.run(iter(records(nodes)), Limits())
+    kubelets.close()
+    return [(each.at_ns, str(each.observed)) for each in entries], kubelets.steps
+
+
+segments = st.lists(
+    st.tuples(st.integers(0, 300), st.sampled_from([50, 400, 900, 1500, 2500, 3800])),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda each: each[0],
+).map(sorted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(segments, min_size=1, max_size=4), min_size=1, max_size=3))
+def test_stepping_every_node_decides_nothing_else(nodes: list[list[Segments]]) -> None:
+    """Evictions, conditions and their times are the same; only steps are saved."""
+    lazy, few = log(nodes, tireless=False)
+    every, many = log(nodes, tireless=True)
+    assert lazy == every
+    assert few <= many
