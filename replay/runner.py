@@ -27,6 +27,7 @@ from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc import collector
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
@@ -119,6 +120,7 @@ def run_replay(
             models=settings.models,
             sink=recorder.decided,
             observer=recorder,
+            cluster=Cluster(frozenset(scheduler.opened.scheduler_names or {DEFAULT_SCHEDULER})),
         )
         before = {name: process.cpu_s() for name, process in embedded.processes.items()}
 
@@ -207,6 +209,7 @@ def _manifest(settings: Settings) -> Manifest:
             "kubelet_configuration": settings.eviction.kubelet_configuration,
             "queue_mode": settings.scheduler.queue.mode,
             "disable_preemption": settings.scheduler.disable_preemption,
+            "sample_nodes": settings.scheduler.sample_nodes,
         },
         models=dataclasses.asdict(settings.models),
         services={

@@ -81,6 +81,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="An eviction service elsewhere. Default: a child process.",
 )
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
+@click.option(
+    "--sample-nodes",
+    is_flag=True,
+    help="Score some of the nodes only, by percentageOfNodesToScore, as kube-scheduler does.",
+)
 @click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
 @click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")
 @click.option(
@@ -133,6 +138,7 @@ def command(
     scheduler_address: str,
     eviction_address: str,
     scheduler_config: Path | None,
+    sample_nodes: bool,
     kubelet_config: Path | None,
     disable_preemption: bool,
     batch_size: int,
@@ -168,6 +174,7 @@ def command(
             queue=queue_pb2.QueueConfig(mode=queue_mode),
             batch_size=batch_size,
             disable_preemption=disable_preemption,
+            sample_nodes=sample_nodes,
         ),
         eviction=_eviction_config(kubelet_config),
         models=Models(

@@ -11,14 +11,15 @@ handleSchedulingFailure, handleBindingCycleError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.workloads import Controller
 from services.scheduler.core import events
 from services.scheduler.core.assumption import TurnedDown, why_not_bound
-from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.catalog import Kept
+from services.scheduler.core.cycle import Errored, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
     Attempt,
@@ -30,16 +31,16 @@ from services.scheduler.core.decisions import (
     Stage,
 )
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
+from services.scheduler.core.events_objects import on_object
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.plugins.default_preemption import DefaultPreemption
+from services.scheduler.core.options import Options, cycles_of
+from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
 from services.scheduler.core.preemption import aftermath
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
-from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.profile import Profile
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
@@ -52,24 +53,9 @@ from services.scheduler.core.queue_steps import (
     PopId,
     QueueStep,
 )
-from services.scheduler.core.registry import SERVED, Registry, with_preemption
-from services.scheduler.core.rules import QueueRules, Rules
+from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a scheduler decides; `seed` keys the hash that breaks ties.
-
-    Without `profiles`, that of the rules is in force.
-    """
-
-    rules: Rules
-    queue: QueueRules
-    seed: int = 0
-    profiles: tuple[Profile, ...] = ()
-    disable_preemption: bool = False
 
 
 class Scheduler:
@@ -89,18 +75,7 @@ class Scheduler:
         self._queue = options.queue
         self._stopwatch = stopwatch
         self.snapshot = Snapshot()
-        self._choice = options.rules.host_choice(options.seed)
-        preemptor = Preemptor(rules=options.rules.preemption)
-        served = with_preemption(registry, None if options.disable_preemption else preemptor)
-        self._cycles = {
-            profile.scheduler_name: Cycle(
-                Framework(self.snapshot, profile, served),
-                self._choice,
-                nominated_first=options.rules.nominated_first,
-                stopwatch=stopwatch,
-            )
-            for profile in options.profiles or (options.rules.profile,)
-        }
+        self._choice, self._cycles = cycles_of(options, self.snapshot, registry, stopwatch)
         self._surveyor = Surveyor(self.snapshot, options.rules.preemption)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
@@ -162,6 +137,19 @@ class Scheduler:
         """Take a budget that went; no pod waits for that."""
         self.snapshot.remove_budget(namespace, name)
         return []
+
+    def put_object(self, value: Kept) -> list[QueueStep]:
+        """Take an object of another kind that came or changed."""
+        kind = value.kind.value if isinstance(value, Controller) else type(value).__name__
+        old = self.snapshot.catalog.held(kind, getattr(value, "namespace", ""), value.name)
+        self.snapshot.catalog.put(value)
+        return list(on_object(old, value, self._queue.objects))
+
+    def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
+        """Take an object of another kind that went; an unknown one is passed over."""
+        old = self.snapshot.catalog.held(kind, namespace, name)
+        self.snapshot.catalog.remove(kind, namespace, name)
+        return [] if old is None else list(on_object(old, None, self._queue.objects))
 
     # Scheduling
 
@@ -232,15 +220,24 @@ class Scheduler:
             pod,
             attempt=attempt,
             now_ns=now_ns,
-            preemptor=_preemptor_of(cycle.framework),
+            preemptor=preemptor_among(cycle.framework.post_filters),
             seed=self._options.seed,
         )
         self._choice.reset(mark)
         return found
 
+    @property
+    def scheduler_names(self) -> Sequence[str]:
+        """Return the names whose pods are scheduled, one a profile."""
+        return tuple(self._cycles)
+
     def serves(self, pod: Pod) -> bool:
         """Tell whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
+
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return where QueueSort puts a pending pod that is served; empty: by priority."""
+        return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
         """Return the bindings that wait for an answer, with their nodes."""
@@ -269,6 +266,8 @@ class Scheduler:
             case NoNodes():
                 refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
                 return self._give_back(attempt, pod, refused)
+            case Errored(message=message, phases_ns=phases_ns):
+                return self._give_back(attempt, pod, Failed(message=message), phases_ns)
             case Unschedulable():
                 return self._refuse(cycle.framework, attempt, pod, result, now_ns)
 
@@ -422,8 +421,3 @@ def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
     if isinstance(outcome, Nomination):
         return outcome.node
     return "" if outcome is not None and outcome.clear_nomination else None
-
-
-def _preemptor_of(framework: Framework) -> Preemptor | None:
-    plugins = (each for each in framework.post_filters if isinstance(each, DefaultPreemption))
-    return next((each.preemptor for each in plugins), None)
