@@ -13,9 +13,10 @@ from time import perf_counter_ns
 from services.kube.node import Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.warm_up import warm_up
 
 GIB = 1 << 30

@@ -220,6 +220,7 @@ def _manifest(settings: Settings) -> Manifest:
             "kubelet_configuration": settings.eviction.kubelet_configuration,
             "queue_mode": settings.scheduler.queue.mode,
             "disable_preemption": settings.scheduler.disable_preemption,
+            "sample_nodes": settings.scheduler.sample_nodes,
         },
         models=dataclasses.asdict(settings.models),
         services={

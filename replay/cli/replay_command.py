@@ -83,6 +83,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @tls_options("", "those services")
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
+@click.option(
+    "--sample-nodes",
+    is_flag=True,
+    help="Score some of the nodes only, by percentageOfNodesToScore, as kube-scheduler does.",
+)
 @click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
 @click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")
 @click.option(
@@ -143,6 +148,7 @@ def command(
     eviction_address: str,
     tls: ClientTls,
     scheduler_config: Path | None,
+    sample_nodes: bool,
     kubelet_config: Path | None,
     disable_preemption: bool,
     batch_size: int,
@@ -180,6 +186,7 @@ def command(
             queue=queue_pb2.QueueConfig(mode=queue_mode),
             batch_size=batch_size,
             disable_preemption=disable_preemption,
+            sample_nodes=sample_nodes,
         ),
         eviction=_eviction_config(kubelet_config),
         models=Models(

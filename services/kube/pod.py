@@ -17,8 +17,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from services.kube.affinity import PodAffinity
 from services.kube.selector import NodeSelector, NodeSelectorTerm
+from services.kube.spread import TopologySpreadConstraint
 from services.kube.taints import Toleration
+from services.kube.volumes import Volume
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 NO_RESOURCES: Mapping[str, int] = MappingProxyType({})
@@ -89,7 +92,8 @@ class PodSpec:
     """What a pod asks for; compared by identity, since the codec interns it.
 
     `resources` are pod-level requests, None where the pod has none.
-    `node_selector` is a mapping of labels that a node must have.
+    `node_selector` is a mapping of labels that a node must have. `volumes` are those that a
+    scheduler's plugin reads.
     `termination_grace_period_s` is None where the pod says nothing (30 s then).
     """
 
@@ -99,6 +103,10 @@ class PodSpec:
     resources: Mapping[str, int] | None = None
     node_selector: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
     priority_class_name: str = ""
@@ -107,6 +115,14 @@ class PodSpec:
     scheduling_gates: tuple[str, ...] = ()
     termination_grace_period_s: int | None = None
     host_network: bool = False
+
+    @property
+    def has_pod_affinity(self) -> bool:
+        """Tell whether it has any term of pod affinity or anti-affinity."""
+        near, away = self.pod_affinity, self.pod_anti_affinity
+        return (near is not None and bool(near.required or near.preferred)) or (
+            away is not None and bool(away.required or away.preferred)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +144,27 @@ class OwnerReference:
     name: str
     uid: str
     controller: bool = False
+    api_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerResources:
+    """What a container was given, which a resize makes differ from what its spec asks for.
+
+    `actual` are the requests in force, and `allocated` those that the node has admitted; amounts
+    by resource name as in a Container, sorted by name.
+    """
+
+    name: str
+    actual: tuple[tuple[str, int], ...] = ()
+    allocated: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod as the API server holds it; times in ns since the Unix epoch.
 
+    `given` are the containers, sidecars among them, whose status tells their resources.
     `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
     `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
     """
@@ -149,6 +180,7 @@ class Pod:
     nominated_node_name: str = ""
     phase: PodPhase = PodPhase.PENDING
     conditions: tuple[Condition, ...] = field(default=())
+    given: tuple[ContainerResources, ...] = ()
     creation_ns: int = 0
     start_time_ns: int | None = None
     deletion_ns: int | None = None

@@ -10,8 +10,9 @@ from services.queue.config_codec import TIME_NS_MAX
 from services.queue.core.outcome import NotNext
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.operations import Step, read_operation
+from services.queue.reader import QueueReader
 from services.queue.results import result_message
-from services.rpc.errors import FieldError, TimeGoesBackwardsError, UnservedError
+from services.rpc.errors import FieldError, TimeGoesBackwardsError
 
 
 class Clock:
@@ -53,18 +54,20 @@ class Applied:
     results: list[queue_service_pb2.IndexedResult]
 
 
-def read_batch(operations: Iterable[queue_pb2.Operation], clock: Clock) -> list[Step]:
+def read_batch(
+    operations: Iterable[queue_pb2.Operation], clock: Clock, reader: QueueReader
+) -> list[Step]:
     """Return the checked operations; a refusal names the operation by its place."""
     steps: list[Step] = []
     try:
         for message in operations:
             at_ns = clock.read(message.at_ns)
-            kind, argument = read_operation(message)
+            kind, argument = read_operation(message, reader)
             steps.append((kind, argument, at_ns))
     except FieldError as error:
         raise FieldError(f"operations[{len(steps)}].{error.field}", error.problem) from None
-    except (TimeGoesBackwardsError, UnservedError) as error:
-        raise type(error)(f"operations[{len(steps)}].{error}") from None
+    except TimeGoesBackwardsError as error:
+        raise TimeGoesBackwardsError(f"operations[{len(steps)}].{error}") from None
     return steps
 
 

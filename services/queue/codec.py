@@ -7,17 +7,19 @@ who reads that message adds the path to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from reprieve.kube.v1alpha1 import affinity_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.kube.pod import PodSpec
 from services.queue.core.entry import PopId, Popped
 from services.queue.core.pod import AffinityTerm, AssignedPod, PodRef, QueuedPod
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
 from services.rpc.kube_codec import spec_digest
 
+_Terms = tuple[AffinityTerm, ...]
 _REQUIRED = "is required"
 _TERMS = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -42,9 +44,7 @@ def queued_pod(
     return QueuedPod(uid, namespace, name, spec.priority, nominated, sort_key, (), digest, terms)
 
 
-def affinity_terms(
-    spec: pod_pb2.PodSpec, namespace: str, *, field: str
-) -> tuple[AffinityTerm, ...]:
+def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Terms:
     """Return the required affinity terms that an assigned pod can meet.
 
     A term without a selector matches no pod and is left out. The namespaces are those by name,
@@ -54,6 +54,24 @@ def affinity_terms(
     """
     required = spec.affinity.pod_affinity.required_during_scheduling_ignored_during_execution
     return tuple(_terms(required, namespace, f"{field}.{_TERMS}"))
+
+
+def spaced_terms(spec: PodSpec, labels: Mapping[str, str], namespace: str) -> _Terms:
+    """Return the required affinity terms of a pod, with the namespaces that they select.
+
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, GetAffinityTerms.
+    """
+    if spec.pod_affinity is None:
+        return ()
+    return tuple(
+        AffinityTerm(
+            namespaces=term.namespaces or ((namespace,) if term.namespace_selector is None else ()),
+            selector=term.selector,
+            namespace_selector=term.namespace_selector,
+        )
+        for term in (each.keyed(labels) for each in spec.pod_affinity.required)
+        if term.selector is not None
+    )
 
 
 def _terms(

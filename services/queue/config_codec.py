@@ -2,57 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from reprieve.queue.v1alpha1 import queue_pb2
+from services.kube.selector import LabelSelector
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.mode import V1_16, V1_20, QueueMode
-from services.queue.core.scheduling_queue import QueueConfig
-from services.rpc.errors import FieldError, UnservedError
+from services.queue.core.cluster_event import event_of
+from services.queue.core.config import QueueConfig
+from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of
+from services.queue.core.mode import MODES, QueueMode
+from services.queue.core.pod import QueuedPod
+from services.queue.core.registrations import Registration
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
 
 TIME_NS_MAX = 2**62
 """No time may be later, so that the end of a backoff stays an int64."""
 
+DEFAULT_MODE = "v1.20"
+"""The mode of a session that names none."""
+
 _DURATION_NS_MAX = 2**61
-_MODES = {mode.name: mode for mode in (V1_20, V1_16)}
-_NEWEST = V1_20
-_LATER_MODES = frozenset({"v1.34"})
-_SERVED = " and ".join(f'"{name}"' for name in _MODES)
+_SERVED = " and ".join(f'"{name}"' for name in MODES)
+_NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 
 
-def config_from_message(message: queue_pb2.QueueConfig) -> QueueConfig:
+def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -> QueueConfig:
     """Return the rules, defaults filled in.
 
-    Raises FieldError for an unknown mode and for what only later modes have, UnservedError for
-    a mode or a lease that this version does not serve.
+    Raises FieldError for an unknown mode, for what only later modes have, for a lease outside a
+    live session, and for a registration without a plugin or an event.
     """
     mode = _mode(message.mode)
     _check_later(message, mode)
-    defaults = BackoffLimits()
+    limits = BackoffLimits(
+        initial_ns=_duration_ns(message, "initial_backoff_ns") or BackoffLimits().initial_ns,
+        max_ns=_duration_ns(message, "max_backoff_ns") or BackoffLimits().max_ns,
+    )
+    lease_ns = _duration_ns(message, "lease_ns")
+    if lease_ns and not live:
+        raise FieldError("config.lease_ns", "leases act in live sessions only: leave it 0")
+    hints = _flag(message, "queueing_hints")
     return QueueConfig(
-        mode=mode,
-        backoff=BackoffLimits(
-            initial_ns=_duration_ns(message, "initial_backoff_ns") or defaults.initial_ns,
-            max_ns=_duration_ns(message, "max_backoff_ns") or defaults.max_ns,
+        mode=mode.name,
+        backoff=_NO_BACKOFF if message.no_backoff else limits,
+        max_unschedulable_ns=(
+            _duration_ns(message, "max_unschedulable_ns") or mode.max_unschedulable_ns
         ),
-        max_unschedulable_ns=_duration_ns(message, "max_unschedulable_ns") or None,
+        pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
+        queueing_hints=hints,
+        registrations=_registrations(message.hints, hints=hints) if mode.has_gates else (),
+        lease_ns=lease_ns,
     )
 
 
 def _mode(name: str) -> QueueMode:
-    if not name:
-        return _NEWEST
-    if name in _LATER_MODES:
-        raise UnservedError(f'config.mode: "{name}" is not served yet: use {_SERVED}')
-    if name not in _MODES:
+    mode = MODES.get(name or DEFAULT_MODE)
+    if mode is None:
         raise FieldError("config.mode", f'unknown mode "{name}": use {_SERVED}')
-    return _MODES[name]
+    return mode
 
 
 def _check_later(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
-    for name in ("pop_from_backoff_q", "queueing_hints", "hints"):
+    if mode.has_gates:
+        return
+    for name in ("pop_from_backoff_q", "queueing_hints", "hints", "no_backoff"):
         if getattr(message, name):
             raise FieldError(f"config.{name}", f"the mode {mode.name} has no such rule")
-    if message.lease_ns:
-        raise UnservedError("config.lease_ns: leases are not served yet: leave it 0")
+
+
+def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
+    return not message.HasField(name) or bool(getattr(message, name))  # type: ignore[arg-type] # its names are literals
 
 
 def _duration_ns(message: queue_pb2.QueueConfig, name: str) -> int:
@@ -62,13 +84,69 @@ def _duration_ns(message: queue_pb2.QueueConfig, name: str) -> int:
     return duration_ns
 
 
-def config_message(config: QueueConfig) -> queue_pb2.QueueConfig:
-    """Return the rules in force."""
+def _registrations(
+    messages: Iterable[queue_pb2.HintRegistration], *, hints: bool
+) -> tuple[Registration, ...]:
+    named = tuple(
+        _registration(each, f"config.hints[{index}]", hints=hints)
+        for index, each in enumerate(messages)
+    )
+    return named or (IN_TREE if hints else WITHOUT_HINTS)
+
+
+def _registration(message: queue_pb2.HintRegistration, field: str, *, hints: bool) -> Registration:
+    plugin, label = message.plugin, message.event
+    if not plugin:
+        raise FieldError(f"{field}.plugin", "is required")
+    if not label:
+        raise FieldError(f"{field}.event", 'is required, such as "NodeAdd"')
+    ours = hint_of(plugin, label) if message.hint and hints else None
+    condition = _condition(message, field) if message.HasField("only_if") else None
+    return Registration(plugin=plugin, event=event_of(label), hint=_both(condition, ours))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Condition:
+    """A hint in data: HintCondition."""
+
+    never: bool
+    own_pod: bool
+    new_labels: LabelSelector | None
+
+    def __call__(self, pod: QueuedPod, happening: Happening) -> bool:
+        """Tell whether every part that is set holds."""
+        new = happening.new
+        if self.never or (self.own_pod and getattr(new, "uid", "") != pod.uid):
+            return False
+        return self.new_labels is None or self.new_labels.matches(getattr(new, "labels", {}))
+
+
+def _condition(message: queue_pb2.HintRegistration, field: str) -> _Condition:
+    said = message.only_if
+    selector = None
+    if said.HasField("new_labels"):
+        path = f"{field}.only_if.new_labels"
+        selector = kube_fields.label_selector(said.new_labels, path)
+    return _Condition(never=said.never, own_pod=said.own_pod, new_labels=selector)
+
+
+def _both(condition: _Condition | None, hint: HintFunction | None) -> HintFunction | None:
+    if condition is None or hint is None:
+        return condition or hint
+    return lambda pod, happening: condition(pod, happening) and hint(pod, happening)
+
+
+def config_message(config: QueueConfig, asked: queue_pb2.QueueConfig) -> queue_pb2.QueueConfig:
+    """Return the rules in force; registrations are those that were asked for."""
+    gates = MODES[config.mode].has_gates
     return queue_pb2.QueueConfig(
-        mode=config.mode.name,
+        mode=config.mode,
         initial_backoff_ns=config.backoff.initial_ns,
         max_backoff_ns=config.backoff.max_ns,
-        max_unschedulable_ns=config.leftover_after_ns,
-        pop_from_backoff_q=False,
-        queueing_hints=False,
+        max_unschedulable_ns=config.max_unschedulable_ns or 0,
+        pop_from_backoff_q=gates and config.pop_from_backoff_q,
+        queueing_hints=gates and config.queueing_hints,
+        hints=asked.hints,
+        lease_ns=config.lease_ns,
+        no_backoff=gates and asked.no_backoff,
     )

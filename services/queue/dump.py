@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
+from reprieve.session.v1alpha1 import session_pb2
 from services.queue.codec import pod_ref_message
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
 from services.queue.core.entry import Entry, Popped
@@ -17,8 +18,12 @@ from services.queue.core.state import QueueState
 _SUB_QUEUES = {
     SubQueue.ACTIVE: queue_pb2.SUB_QUEUE_ACTIVE,
     SubQueue.BACKOFF: queue_pb2.SUB_QUEUE_BACKOFF,
+    SubQueue.ERROR_BACKOFF: queue_pb2.SUB_QUEUE_ERROR_BACKOFF,
     SubQueue.UNSCHEDULABLE: queue_pb2.SUB_QUEUE_UNSCHEDULABLE,
+    SubQueue.GATED: queue_pb2.SUB_QUEUE_GATED,
 }
+
+_LATER = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
 
 
 def state_message(
@@ -34,11 +39,18 @@ def state_message(
         closed=state.closed,
         at_ns=at_ns,
         next_wakeup_ns=next_wakeup_ns,
+        in_flight_events=[each.event.label for each in state.record.events],
+        in_flight=_tracked(state),
     )
 
 
-def pending_views(queue: SchedulingQueue, count: int) -> list[queue_service_pb2.SubQueueView]:
-    """Return the size of each sub-queue and its first `count` pods, pops in flight last."""
+def pending_views(
+    queue: SchedulingQueue, count: int, *, has_gates: bool
+) -> list[queue_service_pb2.SubQueueView]:
+    """Return the size of each sub-queue and its first `count` pods, pops in flight last.
+
+    Without `has_gates` the sub-queues that only later modes know are left out.
+    """
     views = [
         queue_service_pb2.SubQueueView(
             sub_queue=_SUB_QUEUES[where],
@@ -46,6 +58,7 @@ def pending_views(queue: SchedulingQueue, count: int) -> list[queue_service_pb2.
             heads=[_entry(entry, _SUB_QUEUES[where]) for entry in queue.first(where, count)],
         )
         for where, size in queue.sizes().items()
+        if has_gates or where not in _LATER
     ]
     in_flight = queue.in_flight
     views.append(
@@ -63,8 +76,12 @@ def _entries(state: QueueState) -> Iterator[queue_pb2.Entry]:
         yield _entry(entry, queue_pb2.SUB_QUEUE_ACTIVE)
     for waiting in state.backoff:
         yield _entry(waiting.entry, queue_pb2.SUB_QUEUE_BACKOFF, until_ns=waiting.expiry_ns)
+    for waiting in state.error_backoff:
+        until_ns = waiting.expiry_ns
+        yield _entry(waiting.entry, queue_pb2.SUB_QUEUE_ERROR_BACKOFF, until_ns=until_ns)
     for entry in sorted(state.unschedulable, key=lambda each: each.key):
-        yield _entry(entry, queue_pb2.SUB_QUEUE_UNSCHEDULABLE)
+        gated = queue_pb2.SUB_QUEUE_GATED if entry.gate else queue_pb2.SUB_QUEUE_UNSCHEDULABLE
+        yield _entry(entry, gated)
     for popped in sorted(state.in_flight, key=lambda each: (each.pod.key, each.cycle)):
         yield _in_flight(popped)
 
@@ -78,10 +95,11 @@ def _entry(
         sub_queue=sub_queue,
         attempts=entry.attempts,
         queued_ns=entry.timestamp_ns,
-        first_enqueued_ns=entry.initial_attempt_ns,
+        first_enqueued_ns=entry.initial_attempt_ns or 0,
         backoff_until_ns=until_ns,
         unschedulable_plugins=failure.plugins if failure else (),
         pending_plugins=failure.pending_plugins if failure else (),
+        gates=entry.pod.gates if entry.gate else (),
     )
 
 
@@ -93,7 +111,15 @@ def _in_flight(popped: Popped) -> queue_pb2.Entry:
         queued_ns=popped.timestamp_ns,
         first_enqueued_ns=popped.initial_attempt_ns,
         cycle=popped.cycle,
+        owner=popped.owner,
+        lease_until_ns=popped.lease_until_ns,
     )
+
+
+def _tracked(state: QueueState) -> Iterator[session_pb2.PodRef]:
+    held = {popped.entry.pod.uid: popped.entry.pod for popped in state.in_flight}
+    for uid, _since in state.record.pods:
+        yield pod_ref_message(held[uid])
 
 
 def _nominations(nominations: Iterable[NodeNominations]) -> Iterator[queue_pb2.Nomination]:

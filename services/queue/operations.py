@@ -12,8 +12,11 @@ from types import NoneType
 from typing import Any, NamedTuple
 
 from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.session.v1alpha1 import session_pb2
 from services.queue import codec
+from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.entry import Failure, PopId, Popped
+from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import (
     AlreadyPresent,
@@ -25,8 +28,10 @@ from services.queue.core.outcome import (
     WouldBlock,
 )
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
+from services.queue.core.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.rpc.errors import FieldError, UnservedError
+from services.queue.reader import QueueReader
+from services.rpc.errors import FieldError
 
 Outcome = (
     Popped
@@ -44,19 +49,17 @@ Outcome = (
 
 _PLAIN: frozenset[type] = frozenset({NoneType, int, SubQueue, Requeued})
 _NOT_IN_FLIGHT = NotInFlight()
-_REFUSED = Failure()
-_GATES = "no served mode holds pods back by PreEnqueue: send none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationKind:
     """One row: `read` checks a message and returns the argument that `apply` takes.
 
-    `apply` gets the queue, the argument and the time in ns. A stream does not tell outcomes of
-    the types in `untold`. The argument's type is the row's own affair.
+    `read` gets the session's reader, `apply` the queue, the argument and the time in ns. A stream
+    does not tell outcomes of the types in `untold`. The argument's type is the row's own affair.
     """
 
-    read: Callable[[Any], Any]
+    read: Callable[[QueueReader, Any], Any]
     apply: Callable[[SchedulingQueue, Any, int], Outcome]
     untold: frozenset[type] = _PLAIN
 
@@ -65,40 +68,39 @@ Step = tuple[OperationKind, Any, int]
 """A checked operation: its row, its argument, and its time in ns."""
 
 
-def read_operation(message: queue_pb2.Operation) -> tuple[OperationKind, Any]:
+def read_operation(message: queue_pb2.Operation, reader: QueueReader) -> tuple[OperationKind, Any]:
     """Return the row of an operation and its argument; a refusal's path is within it."""
     name = message.WhichOneof("operation")
     if name is None:
         raise FieldError("operation", "is required")
-    return read_named(name, getattr(message, name))
+    return read_named(name, getattr(message, name), reader)
 
 
-def read_named(name: str, message: object) -> tuple[OperationKind, Any]:
+def read_named(name: str, message: object, reader: QueueReader) -> tuple[OperationKind, Any]:
     """Return the row of the operation called `name` and the argument that `message` holds."""
     kind = _KINDS[name]
     try:
-        return kind, kind.read(message)
+        return kind, kind.read(reader, message)
     except FieldError as error:
         raise FieldError(f"{name}.{error.field}", error.problem) from None
 
 
-def _read_add(message: queue_pb2.Add) -> QueuedPod:
-    if message.gates:
-        raise FieldError("gates", _GATES)
-    return codec.queued_pod(message.pod, field="pod", sort_key=message.sort_key)
+def _read_add(reader: QueueReader, message: queue_pb2.Add) -> QueuedPod:
+    return reader.pod(message.pod, field="pod", sort_key=message.sort_key, gates=message.gates)
 
 
 def _add(queue: SchedulingQueue, pod: QueuedPod, at_ns: int) -> None:
     queue.add(pod, now_ns=at_ns)
 
 
-def _read_update(message: queue_pb2.Update) -> tuple[QueuedPod | None, QueuedPod]:
-    if message.gates:
-        raise FieldError("gates", _GATES)
-    new = codec.queued_pod(message.pod, field="pod", sort_key=message.sort_key, compared=True)
+def _read_update(
+    reader: QueueReader, message: queue_pb2.Update
+) -> tuple[QueuedPod | None, QueuedPod]:
+    key, gates = message.sort_key, message.gates
+    new = reader.pod(message.pod, field="pod", sort_key=key, gates=gates, compared=True)
     if not message.HasField("old"):
         return None, new
-    old = codec.queued_pod(message.old, field="old", compared=True)
+    old = reader.pod(message.old, field="old", compared=True)
     if old.key != new.key:
         raise FieldError(
             "old.metadata", f"is {'/'.join(old.key)}, another pod than {'/'.join(new.key)}"
@@ -108,13 +110,17 @@ def _read_update(message: queue_pb2.Update) -> tuple[QueuedPod | None, QueuedPod
 
 def _update(
     queue: SchedulingQueue, versions: tuple[QueuedPod | None, QueuedPod], at_ns: int
-) -> SubQueue:
+) -> SubQueue | None:
     old, new = versions
     return queue.update(old, new, now_ns=at_ns)
 
 
-def _read_delete(message: queue_pb2.Delete) -> PodRef:
-    pod = codec.pod_ref(message.pod)
+def _read_delete(_reader: QueueReader, message: queue_pb2.Delete) -> PodRef:
+    return _named_ref(message.pod)
+
+
+def _named_ref(message: session_pb2.PodRef) -> PodRef:
+    pod = codec.pod_ref(message)
     if not pod.name:
         raise FieldError("pod.name", "is required: pods are found by namespace and name")
     return pod
@@ -124,20 +130,25 @@ def _delete(queue: SchedulingQueue, pod: PodRef, at_ns: int) -> None:
     queue.delete(pod, now_ns=at_ns)
 
 
-def _read_nothing(_message: object) -> None:
+def _read_nothing(_reader: QueueReader, _message: object) -> None:
     return None
 
 
-def _pop(queue: SchedulingQueue, _argument: None, at_ns: int) -> Outcome:
-    return queue.pop(now_ns=at_ns)
+def _read_pop(_reader: QueueReader, message: queue_pb2.Pop) -> str:
+    return message.owner
 
 
-def _read_pop_id(message: queue_pb2.CommitPop | queue_pb2.Done) -> PopId:
-    return codec.pop_id(message.pop)
+def _pop(queue: SchedulingQueue, owner: str, at_ns: int) -> Outcome:
+    return queue.pop(now_ns=at_ns, owner=owner)
 
 
-def _commit_pop(queue: SchedulingQueue, pop: PopId, at_ns: int) -> Outcome:
-    return queue.commit_pop(pop, now_ns=at_ns)
+def _read_commit_pop(_reader: QueueReader, message: queue_pb2.CommitPop) -> tuple[PopId, str]:
+    return codec.pop_id(message.pop), message.owner
+
+
+def _commit_pop(queue: SchedulingQueue, wanted: tuple[PopId, str], at_ns: int) -> Outcome:
+    pop, owner = wanted
+    return queue.commit_pop(pop, now_ns=at_ns, owner=owner)
 
 
 class _FailedPop(NamedTuple):
@@ -145,31 +156,34 @@ class _FailedPop(NamedTuple):
     failure: Failure
     cycle: int | None
     pod: QueuedPod | None
+    gates: tuple[str, ...]
 
 
-def _read_add_unschedulable(message: queue_pb2.AddUnschedulable) -> _FailedPop:
+def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedulable) -> _FailedPop:
     pop = codec.pop_id(message.pop)
     if message.cycle < 0:
         raise FieldError("cycle", f"{message.cycle} is no scheduling cycle: they count from 1")
-    pod = None
+    gates, pod = reader.gates(message.gates), None
     if message.HasField("pod"):
-        pod = codec.queued_pod(message.pod, field="pod")
+        pod = reader.pod(message.pod, field="pod", gates=gates)
         if pod.uid != pop.uid:
             raise FieldError("pod.metadata.uid", f"{pod.uid!r} is not the pop's {pop.uid!r}")
-    return _FailedPop(pop, _failure(message), message.cycle or None, pod)
-
-
-def _failure(message: queue_pb2.AddUnschedulable) -> Failure:
-    plugins, pending = message.unschedulable_plugins, message.pending_plugins
-    if not (plugins or pending or message.error):
-        return _REFUSED
-    return Failure(plugins=tuple(plugins), pending_plugins=tuple(pending), error=message.error)
+    return _FailedPop(pop, reader.failure(message), message.cycle or None, pod, gates)
 
 
 def _add_unschedulable(queue: SchedulingQueue, failed: _FailedPop, at_ns: int) -> Outcome:
     return queue.add_unschedulable(
-        failed.pop, now_ns=at_ns, failure=failed.failure, cycle=failed.cycle, pod=failed.pod
+        failed.pop,
+        now_ns=at_ns,
+        failure=failed.failure,
+        cycle=failed.cycle,
+        pod=failed.pod,
+        gates=failed.gates,
     )
+
+
+def _read_done(_reader: QueueReader, message: queue_pb2.Done) -> PopId:
+    return codec.pop_id(message.pop)
 
 
 def _done(queue: SchedulingQueue, pop: PopId, _at_ns: int) -> NotInFlight | None:
@@ -177,41 +191,45 @@ def _done(queue: SchedulingQueue, pop: PopId, _at_ns: int) -> NotInFlight | None
 
 
 class _WantedMove(NamedTuple):
-    event: str
-    priority_at_most: int | None
-    all_but_uid: str
+    happening: Happening
+    wanted: MoveFilter
 
 
-def _read_move(message: queue_pb2.Move) -> _WantedMove:
-    label = message.event.label
-    if not label:
-        raise FieldError("event.label", 'is required, such as "NodeAdd"')
+def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _WantedMove:
+    happening = reader.happening(message.event, field="event")
     priority = message.priority_at_most if message.HasField("priority_at_most") else None
-    return _WantedMove(label, priority, message.all_but_uid)
+    wanted = MoveFilter(priority_at_most=priority, all_but_uid=message.all_but_uid)
+    return _WantedMove(happening, wanted)
 
 
 def _move(queue: SchedulingQueue, wanted: _WantedMove, at_ns: int) -> int:
-    return queue.move_all(
-        wanted.event,
-        now_ns=at_ns,
-        priority_at_most=wanted.priority_at_most,
-        all_but_uid=wanted.all_but_uid,
-    )
+    return queue.move_all(wanted.happening, now_ns=at_ns, wanted=wanted.wanted)
 
 
-def _read_assigned(message: queue_pb2.AssignedPodAdd | queue_pb2.AssignedPodUpdate) -> AssignedPod:
-    return codec.assigned_pod(message.pod, field="pod")
+_Assigned = tuple[AssignedPod, Happening]
 
 
-def _assigned_add(queue: SchedulingQueue, pod: AssignedPod, at_ns: int) -> int:
-    return queue.assigned_add(pod, now_ns=at_ns)
+def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -> _Assigned:
+    return reader.assigned(ASSIGNED_POD_ADD.label, None, message.pod, message.namespace_labels)
 
 
-def _assigned_update(queue: SchedulingQueue, pod: AssignedPod, at_ns: int) -> int:
-    return queue.assigned_update(pod, now_ns=at_ns)
+def _assigned_add(queue: SchedulingQueue, assigned: _Assigned, at_ns: int) -> int:
+    pod, happening = assigned
+    return queue.assigned_add(pod, now_ns=at_ns, happening=happening)
 
 
-def _read_nominate(message: queue_pb2.Nominate) -> tuple[PodRef, str]:
+def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
+    label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
+    old = message.old if message.HasField("old") else None
+    return reader.assigned(label, old, message.pod, message.namespace_labels)
+
+
+def _assigned_update(queue: SchedulingQueue, assigned: _Assigned, at_ns: int) -> int:
+    pod, happening = assigned
+    return queue.assigned_update(pod, now_ns=at_ns, happening=happening)
+
+
+def _read_nominate(_reader: QueueReader, message: queue_pb2.Nominate) -> tuple[PodRef, str]:
     pod = codec.pod_ref(message.pod)
     if not message.node_name:
         raise FieldError("node_name", "is required: DeleteNomination ends a nomination")
@@ -222,7 +240,7 @@ def _nominate(queue: SchedulingQueue, nomination: tuple[PodRef, str], _at_ns: in
     queue.nominate(*nomination)
 
 
-def _read_delete_nomination(message: queue_pb2.DeleteNomination) -> str:
+def _read_delete_nomination(_reader: QueueReader, message: queue_pb2.DeleteNomination) -> str:
     return codec.pod_ref(message.pod).uid
 
 
@@ -230,12 +248,50 @@ def _delete_nomination(queue: SchedulingQueue, uid: str, _at_ns: int) -> None:
     queue.nominate_delete(uid)
 
 
-def _refuse_activate(_message: object) -> None:
-    raise UnservedError("activate: only the mode v1.34 has it, which is not served yet")
+def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
+    if not reader.has_gates:
+        raise FieldError("pods", "the mode has no Activate: it came with v1.34")
+    if not message.pods:
+        raise FieldError("pods", "is required")
+    return [_ref_at(index, each) for index, each in enumerate(message.pods)]
 
 
-def _never(_queue: SchedulingQueue, _argument: None, _at_ns: int) -> None:
-    raise AssertionError("it is refused when it is read")
+def _ref_at(index: int, message: session_pb2.PodRef) -> PodRef:
+    try:
+        return _named_ref(message)
+    except FieldError as error:
+        path = error.field.replace("pod", f"pods[{index}]", 1)
+        raise FieldError(path, error.problem) from None
+
+
+def _activate(queue: SchedulingQueue, pods: list[PodRef], at_ns: int) -> int:
+    return queue.activate(pods, now_ns=at_ns)
+
+
+def _read_set_gates(
+    reader: QueueReader, message: queue_pb2.SetGates
+) -> tuple[PodRef, tuple[str, ...]]:
+    return _named_ref(message.pod), reader.gates(message.gates)
+
+
+def _set_gates(queue: SchedulingQueue, held: tuple[PodRef, tuple[str, ...]], at_ns: int) -> None:
+    queue.hold(*held, now_ns=at_ns)
+
+
+def _read_owner(
+    _reader: QueueReader, message: queue_pb2.RenewLeases | queue_pb2.ReleaseOwner
+) -> str:
+    if not message.owner:
+        raise FieldError("owner", "is required")
+    return message.owner
+
+
+def _renew_leases(queue: SchedulingQueue, owner: str, at_ns: int) -> int:
+    return queue.renew_leases(owner, now_ns=at_ns)
+
+
+def _release_owner(queue: SchedulingQueue, owner: str, at_ns: int) -> int:
+    return queue.release_owner(owner, now_ns=at_ns)
 
 
 def _flush_backoff(queue: SchedulingQueue, _argument: None, at_ns: int) -> int:
@@ -254,17 +310,20 @@ _KINDS: Mapping[str, OperationKind] = {
     "add": OperationKind(read=_read_add, apply=_add),
     "update": OperationKind(read=_read_update, apply=_update),
     "delete": OperationKind(read=_read_delete, apply=_delete),
-    "pop": OperationKind(read=_read_nothing, apply=_pop),
-    "commit_pop": OperationKind(read=_read_pop_id, apply=_commit_pop, untold=_PLAIN | {Popped}),
+    "pop": OperationKind(read=_read_pop, apply=_pop),
+    "commit_pop": OperationKind(read=_read_commit_pop, apply=_commit_pop, untold=_PLAIN | {Popped}),
     "add_unschedulable": OperationKind(read=_read_add_unschedulable, apply=_add_unschedulable),
-    "done": OperationKind(read=_read_pop_id, apply=_done),
+    "done": OperationKind(read=_read_done, apply=_done),
     "move": OperationKind(read=_read_move, apply=_move),
-    "assigned_pod_add": OperationKind(read=_read_assigned, apply=_assigned_add),
-    "assigned_pod_update": OperationKind(read=_read_assigned, apply=_assigned_update),
+    "assigned_pod_add": OperationKind(read=_read_assigned_add, apply=_assigned_add),
+    "assigned_pod_update": OperationKind(read=_read_assigned_update, apply=_assigned_update),
     "nominate": OperationKind(read=_read_nominate, apply=_nominate),
     "delete_nomination": OperationKind(read=_read_delete_nomination, apply=_delete_nomination),
-    "activate": OperationKind(read=_refuse_activate, apply=_never),
+    "activate": OperationKind(read=_read_activate, apply=_activate),
     "flush_backoff": OperationKind(read=_read_nothing, apply=_flush_backoff),
     "flush_leftover": OperationKind(read=_read_nothing, apply=_flush_leftover),
     "close": OperationKind(read=_read_nothing, apply=_close),
+    "set_gates": OperationKind(read=_read_set_gates, apply=_set_gates),
+    "renew_leases": OperationKind(read=_read_owner, apply=_renew_leases),
+    "release_owner": OperationKind(read=_read_owner, apply=_release_owner),
 }

@@ -12,17 +12,18 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.batch import Clock, apply_batch, read_batch
 from services.queue.codec import pod_ref_message, write_head
-from services.queue.config_codec import config_from_message, config_message
+from services.queue.config_codec import config_message
 from services.queue.core.outcome import NotNext
-from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.dump import pending_views, state_message
+from services.queue.holders import expire_leases, give_back, owners_of
+from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.results import result_message
 from services.queue.saved import QueueSession, session_from_plain, session_to_plain
@@ -32,7 +33,7 @@ from services.rpc.checkpoint import (
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import FieldError, LimitError, StaleError
+from services.rpc.errors import FieldError, LimitError, RefusalError, StaleError
 from services.rpc.sessions import Session, Sessions, StampLike
 from services.rpc.version import package_version
 
@@ -62,18 +63,18 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
 
     def __init__(self, *, wall_clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._sessions: Sessions[QueueSession] = Sessions(SERVICE)
+        self._metrics = QueueMetrics()
         self._wall_clock_ns = wall_clock_ns
 
     async def Open(self, request: pb.OpenRequest, context: _Context) -> pb.OpenResponse:
         """Start a session with an empty queue."""
-        config = config_from_message(request.config)
-        core = QueueSession(config=config, queue=SchedulingQueue(config), live=request.live)
+        core = QueueSession.start(request.config, live=request.live, metrics=self._metrics)
         session = self._sessions.open(request.session, core)
         session.at_ns = 0
         return pb.OpenResponse(
             session=session.name,
             epoch=session.epoch,
-            config=config_message(config),
+            config=config_message(core.config, core.asked),
             version=package_version(),
             resumable=True,
         )
@@ -90,9 +91,15 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
     async def Stream(
         self, request_iterator: AsyncIterator[pb.StreamRequest], context: _Context
     ) -> AsyncIterator[pb.StreamResponse]:
-        """Carry batches of operations."""
-        async for request in request_iterator:
-            yield self.batch(request)
+        """Carry batches of operations; owners whose stream ends have gone."""
+        held: dict[str, session_pb2.Stamp] = {}
+        try:
+            async for request in request_iterator:
+                held |= dict.fromkeys(owners_of(request), request.stamp)
+                yield self.batch(request)
+        finally:
+            for owner, stamp in held.items():
+                self._left(owner, stamp)
 
     async def Add(self, request: pb.AddRequest, context: _Context) -> pb.AddResponse:
         """Put a new pending pod into the queue."""
@@ -153,7 +160,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         return self.apply("delete_nomination", request, pb.DeleteNominationResponse)
 
     async def Activate(self, request: pb.ActivateRequest, context: _Context) -> pb.ActivateResponse:
-        """Refuse: no served mode has it."""
+        """Make pods active at once."""
         return self.apply("activate", request, pb.ActivateResponse)
 
     async def FlushBackoff(
@@ -173,6 +180,22 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
     ) -> pb.CloseQueueResponse:
         """Let pops say that the queue is closed once it is drained."""
         return self.apply("close", request, pb.CloseQueueResponse)
+
+    async def SetGates(self, request: pb.SetGatesRequest, context: _Context) -> pb.SetGatesResponse:
+        """Say which PreEnqueue plugins hold a pod."""
+        return self.apply("set_gates", request, pb.SetGatesResponse)
+
+    async def RenewLeases(
+        self, request: pb.RenewLeasesRequest, context: _Context
+    ) -> pb.RenewLeasesResponse:
+        """Let an owner's pops run on."""
+        return self.apply("renew_leases", request, pb.RenewLeasesResponse)
+
+    async def ReleaseOwner(
+        self, request: pb.ReleaseOwnerRequest, context: _Context
+    ) -> pb.ReleaseOwnerResponse:
+        """Give back the pops of an owner that has gone."""
+        return self.apply("release_owner", request, pb.ReleaseOwnerResponse)
 
     async def ListNominated(
         self, request: pb.ListNominatedRequest, context: _Context
@@ -206,13 +229,24 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         shown, seen = None, None
         while True:
             session = self._sessions.get(request.stamp)
-            if session.sequence != seen:
-                seen = session.sequence
-                views = pending_views(session.core.queue, count)
+            if session.core.revision != seen:
+                seen = session.core.revision
+                gates = session.core.reader.has_gates
+                views = pending_views(session.core.queue, count, has_gates=gates)
                 if views != shown:
                     shown = views
                     yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
             await asyncio.sleep(period_s)
+
+    async def GetMetrics(
+        self, request: pb.GetMetricsRequest, context: _Context
+    ) -> pb.GetMetricsResponse:
+        """Show the process's metrics."""
+        return pb.GetMetricsResponse(text=self.metrics_text())
+
+    def metrics_text(self) -> str:
+        """Return the process's metrics in Prometheus' text format."""
+        return self._metrics.text(session.core.queue for session in self._sessions)
 
     async def Checkpoint(
         self, request: pb.CheckpointRequest, context: _Context
@@ -230,8 +264,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         chunks = (request.chunk async for request in request_iterator)
         info, plain = await read_checkpoint(SERVICE, chunks)
         try:
-            core = session_from_plain(plain)
-        except (LookupError, TypeError, ValueError, AssertionError) as error:
+            core = session_from_plain(plain, self._metrics)
+        except (LookupError, TypeError, ValueError, AssertionError, DecodeError) as error:
             raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
         session = restore_session(self._sessions, info, core)
         return pb.RestoreResponse(session=session.name, epoch=session.epoch)
@@ -242,7 +276,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         if (said := _said(session, request.stamp, pb.StreamResponse)) is not None:
             return said
         queue, heads = session.core.queue, _checked_heads(request.heads)
-        steps = read_batch(request.operations, self._clock(session))
+        steps = read_batch(request.operations, self._clock(session), session.core.reader)
+        expire_leases(session, steps[0][2] if steps else session.at_ns)
         applied = apply_batch(queue, steps, at_ns=session.at_ns)
         answer = pb.StreamResponse(
             applied=applied.count,
@@ -252,7 +287,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         )
         for popped in queue.heads(heads):
             write_head(answer.heads.add(), popped)
-        session.advance(request.stamp, applied.at_ns, answer)
+        _advance(session, request.stamp, applied.at_ns, answer)
+        self._metrics.absorb(queue)
         return answer
 
     def apply(self, name: str, request: _Request, response: type[_Response]) -> _Response:
@@ -261,7 +297,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         if (said := _said(session, request.stamp, response)) is not None:
             return said
         at_ns = self._clock(session).read(request.at_ns)
-        kind, argument = read_named(name, getattr(request, name))
+        kind, argument = read_named(name, getattr(request, name), session.core.reader)
+        expire_leases(session, at_ns)
         queue = session.core.queue
         outcome = kind.apply(queue, argument, at_ns)
         if isinstance(outcome, NotNext):
@@ -269,8 +306,16 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         answer = response(
             result=result_message(outcome), next_wakeup_ns=queue.next_wakeup_ns(at_ns) or 0
         )
-        session.advance(request.stamp, at_ns, answer)
+        _advance(session, request.stamp, at_ns, answer)
+        self._metrics.absorb(queue)
         return answer
+
+    def _left(self, owner: str, stamp: session_pb2.Stamp) -> None:
+        try:
+            session = self._sessions.get(stamp)
+        except RefusalError:  # the session was closed or restored: nothing is held in it
+            return
+        give_back(session, [owner], self._clock(session))
 
     def _clock(self, session: Session[QueueSession]) -> Clock:
         arrival_ns = self._wall_clock_ns() if session.core.live else None
@@ -280,11 +325,24 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
 def _said(
     session: Session[QueueSession], stamp: StampLike, response: type[_Response]
 ) -> _Response | None:
-    """Return what a repeated request was answered, None for a new one."""
+    """Return what a repeated request was answered, None for a new one.
+
+    Several callers may share a live session; theirs have no number and no answer is kept.
+    """
+    if session.core.live and stamp.sequence == 0:
+        return None
     said = session.repeated(stamp)
     if said is None or isinstance(said, response):
         return said
     raise StaleError(f"stamp.sequence {stamp.sequence} was another operation's: repeat that one")
+
+
+def _advance(session: Session[QueueSession], stamp: StampLike, at_ns: int, answer: Message) -> None:
+    session.core.revision += 1
+    if stamp.sequence:
+        session.advance(stamp, at_ns, answer)
+    else:
+        session.at_ns = at_ns
 
 
 def _checked_heads(count: int) -> int:

@@ -43,6 +43,7 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
             else PodPhase.PENDING
         ),
         conditions=kube_fields.conditions(status.conditions),
+        given=kube_fields.given(status, f"{field}.status"),
         creation_ns=kube_fields.time_ns(meta.creation_timestamp),
         start_time_ns=(
             kube_fields.time_ns(status.start_time) if status.HasField("start_time") else None

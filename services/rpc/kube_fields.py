@@ -16,7 +16,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
 from services.kube import quantity
 from services.kube.budget import IntOrPercent
-from services.kube.pod import EMPTY, NO_RESOURCES, Condition, OwnerReference, PreemptionPolicy
+from services.kube.pod import (
+    EMPTY,
+    NO_RESOURCES,
+    Condition,
+    ContainerResources,
+    OwnerReference,
+    PreemptionPolicy,
+)
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -122,6 +129,18 @@ def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -
         need = "needs values" if wants_values else "takes no values"
         raise FieldError(f"{field}.values", f'operator "{operator.value}" {need}')
     return Requirement(key=message.key, operator=operator, values=tuple(message.values))
+
+
+def label_selector_to_message(selector: LabelSelector) -> meta_pb2.LabelSelector:
+    """Return the selector as a message of matchExpressions."""
+    return meta_pb2.LabelSelector(
+        match_expressions=[
+            meta_pb2.LabelSelectorRequirement(
+                key=each.key, operator=each.operator.value, values=each.values
+            )
+            for each in selector.requirements
+        ]
+    )
 
 
 def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
@@ -234,6 +253,39 @@ def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference,
     if not messages:
         return ()
     return tuple(
-        OwnerReference(kind=each.kind, name=each.name, uid=each.uid, controller=each.controller)
+        OwnerReference(
+            api_version=each.api_version,
+            kind=each.kind,
+            name=each.name,
+            uid=each.uid,
+            controller=each.controller,
+        )
         for each in messages
     )
+
+
+def given(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ...]:
+    """Return what the statuses of containers and init containers tell of their resources.
+
+    A status without `resources` tells nothing, whatever was allocated.
+    Source: kubernetes v1.34 component-helpers/resource/helpers.go, AggregateContainerRequests.
+    """
+    if not status.container_statuses and not status.init_container_statuses:
+        return ()
+    told = [
+        each
+        for each in (*status.container_statuses, *status.init_container_statuses)
+        if each.HasField("resources")
+    ]
+    return tuple(
+        ContainerResources(
+            name=each.name,
+            actual=_pairs(each.resources.requests, f"{field}.containerStatuses.resources"),
+            allocated=_pairs(each.allocated_resources, f"{field}.containerStatuses"),
+        )
+        for each in told
+    )
+
+
+def _pairs(quantities: Mapping[str, str], field: str) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(resources(quantities, field).items()))

@@ -24,6 +24,7 @@ from services.kube.node import Node
 from services.kube.pod import (
     Condition,
     Container,
+    ContainerResources,
     NodeAffinity,
     OwnerReference,
     Pod,
@@ -31,13 +32,14 @@ from services.kube.pod import (
 )
 from services.kube.priority_class import PriorityClass
 from services.kube.quantity import NANO, Quantity
-from services.kube.selector import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
+from services.kube.selector import NodeSelector, NodeSelectorTerm, Requirement
 from services.kube.taints import Taint, Toleration
-from services.rpc.kube_fields import SECOND_NS
+from services.rpc import kube_affinity, kube_volumes
+from services.rpc.kube_fields import SECOND_NS, label_selector_to_message
 
 
 def pod_to_message(pod: Pod) -> pod_pb2.Pod:
-    """Return the pod as a message; owners lose their API version."""
+    """Return the pod as a message."""
     return pod_pb2.Pod(
         metadata=meta_pb2.ObjectMeta(
             uid=pod.uid,
@@ -56,6 +58,7 @@ def pod_to_message(pod: Pod) -> pod_pb2.Pod:
             nominated_node_name=pod.nominated_node_name,
             conditions=[pod_condition_to_message(each) for each in pod.conditions],
             start_time=_timestamp_or_none(pod.start_time_ns),
+            container_statuses=[_given(each) for each in pod.given],
         ),
     )
 
@@ -73,11 +76,12 @@ def pod_spec_to_message(spec: PodSpec, *, node_name: str = "") -> pod_pb2.PodSpe
             else pod_pb2.ResourceRequirements(requests=quantities(spec.resources))
         ),
         node_selector=spec.node_selector,
-        affinity=(
-            None
-            if spec.node_affinity is None
-            else affinity_pb2.Affinity(node_affinity=_node_affinity(spec.node_affinity))
-        ),
+        affinity=_affinity(spec),
+        topology_spread_constraints=[
+            kube_affinity.spread_constraint_to_message(each)
+            for each in spec.topology_spread_constraints
+        ],
+        volumes=[kube_volumes.pod_volume_to_message(each) for each in spec.volumes],
         tolerations=[_toleration(each) for each in spec.tolerations],
         priority=spec.priority,
         priority_class_name=spec.priority_class_name,
@@ -148,7 +152,9 @@ def budget_to_message(budget: PodDisruptionBudget) -> policy_pb2.PodDisruptionBu
         spec=policy_pb2.PodDisruptionBudgetSpec(
             min_available=_int_or_string(budget.min_available),
             max_unavailable=_int_or_string(budget.max_unavailable),
-            selector=None if budget.selector is None else label_selector(budget.selector),
+            selector=None
+            if budget.selector is None
+            else label_selector_to_message(budget.selector),
         ),
         status=policy_pb2.PodDisruptionBudgetStatus(
             observed_generation=budget.observed_generation,
@@ -188,18 +194,6 @@ def quantities(resources: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def label_selector(selector: LabelSelector) -> meta_pb2.LabelSelector:
-    """Return the selector as a message of matchExpressions."""
-    return meta_pb2.LabelSelector(
-        match_expressions=[
-            meta_pb2.LabelSelectorRequirement(
-                key=each.key, operator=each.operator.value, values=each.values
-            )
-            for each in selector.requirements
-        ]
-    )
-
-
 def _timestamp_or_none(time_ns: int | None) -> Timestamp | None:
     return None if time_ns is None else timestamp(time_ns)
 
@@ -214,7 +208,19 @@ def _int_or_string(bound: IntOrPercent | None) -> Value | None:
 
 def _owner(owner: OwnerReference) -> meta_pb2.OwnerReference:
     return meta_pb2.OwnerReference(
-        kind=owner.kind, name=owner.name, uid=owner.uid, controller=owner.controller or None
+        api_version=owner.api_version,
+        kind=owner.kind,
+        name=owner.name,
+        uid=owner.uid,
+        controller=owner.controller or None,
+    )
+
+
+def _given(given: ContainerResources) -> pod_pb2.ContainerStatus:
+    return pod_pb2.ContainerStatus(
+        name=given.name,
+        resources=pod_pb2.ResourceRequirements(requests=quantities(dict(given.actual))),
+        allocated_resources=quantities(dict(given.allocated)),
     )
 
 
@@ -235,6 +241,17 @@ def _container(container: Container) -> pod_pb2.Container:
             requests=quantities(container.requests), limits=quantities(container.limits)
         ),
         restart_policy=container.restart_policy or None,
+    )
+
+
+def _affinity(spec: PodSpec) -> affinity_pb2.Affinity | None:
+    near, away = spec.pod_affinity, spec.pod_anti_affinity
+    if spec.node_affinity is None and near is None and away is None:
+        return None
+    return affinity_pb2.Affinity(
+        node_affinity=None if spec.node_affinity is None else _node_affinity(spec.node_affinity),
+        pod_affinity=kube_affinity.pod_affinity_to_message(near),
+        pod_anti_affinity=kube_affinity.pod_anti_affinity_to_message(away),
     )
 
 

@@ -13,7 +13,7 @@ from services.kube.pod import (
     PodSpec,
     PreferredSchedulingTerm,
 )
-from services.rpc import kube_fields
+from services.rpc import kube_affinity, kube_fields, kube_volumes
 from services.rpc.errors import FieldError
 
 _PORT_MAX = 65535
@@ -95,6 +95,24 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
             if message.affinity.HasField("node_affinity")
             else None
         ),
+        pod_affinity=(
+            kube_affinity.pod_affinity(
+                message.affinity.pod_affinity, f"{field}.affinity.podAffinity"
+            )
+            if message.affinity.HasField("pod_affinity")
+            else None
+        ),
+        pod_anti_affinity=(
+            kube_affinity.pod_affinity(
+                message.affinity.pod_anti_affinity, f"{field}.affinity.podAntiAffinity"
+            )
+            if message.affinity.HasField("pod_anti_affinity")
+            else None
+        ),
+        topology_spread_constraints=kube_affinity.spread_constraints(
+            message.topology_spread_constraints, f"{field}.topologySpreadConstraints"
+        ),
+        volumes=kube_volumes.pod_volumes(message.volumes),
         tolerations=kube_fields.tolerations(message.tolerations, f"{field}.tolerations"),
         priority=message.priority,
         priority_class_name=message.priority_class_name,

@@ -7,6 +7,7 @@ answer; one more goes on; anything else is refused, before anything is changed.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -86,6 +87,9 @@ class Sessions(Generic[Core]):
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    def __iter__(self) -> Iterator[Session[Core]]:
+        return iter(tuple(self._sessions.values()))
 
     def open(self, name: str, core: Core) -> Session[Core]:
         """Start a session; an empty name is made up. Raises what check_free does."""

@@ -6,18 +6,20 @@ every pod goes through several times is a NamedTuple, which is made faster than 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
-from services.kube.pod import Condition, Pod, PodPhase
-from services.rpc import kube_fields
+from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
+from services.rpc import kube_fields, kube_storage, kube_workloads
 from services.rpc.errors import FieldError
 from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube_spec import PodSpecInterner
+from services.scheduler.core.catalog import Kept
 
 
 class PutPod(NamedTuple):
@@ -34,6 +36,7 @@ class Status(NamedTuple):
     conditions: tuple[Condition, ...]
     nominated_node_name: str
     start_time_ns: int | None
+    given: tuple[ContainerResources, ...] = ()
 
 
 class PatchPod(NamedTuple):
@@ -57,6 +60,7 @@ class PatchPod(NamedTuple):
             nominated_node_name=(status.nominated_node_name if status else pod.nominated_node_name),
             phase=status.phase if status else pod.phase,
             conditions=status.conditions if status else pod.conditions,
+            given=status.given if status else pod.given,
             creation_ns=pod.creation_ns,
             start_time_ns=status.start_time_ns if status else pod.start_time_ns,
             deletion_ns=patch.deletion_ns if patch.HasField("deletion_ns") else pod.deletion_ns,
@@ -79,6 +83,14 @@ class PutBudget:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOther:
+    """An object of another kind that plugins read came or changed; `message` is as it came."""
+
+    value: Kept
+    message: object_pb2.Object
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """An object went."""
 
@@ -95,7 +107,7 @@ class Unread:
     """An object that no plugin reads yet."""
 
 
-Change = PutPod | PatchPod | PutNode | PutBudget | Remove | Tick | Unread
+Change = PutPod | PatchPod | PutNode | PutBudget | PutOther | Remove | Tick | Unread
 
 
 class Timed(NamedTuple):
@@ -159,7 +171,8 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
         phase = kube_fields.choice(PodPhase, message.phase, f"{field}.phase")
     start_ns = kube_fields.time_ns(message.start_time) if message.HasField("start_time") else None
     conditions = kube_fields.conditions(message.conditions)
-    return Status(phase, conditions, message.nominated_node_name, start_ns)
+    given = kube_fields.given(message, field)
+    return Status(phase, conditions, message.nominated_node_name, start_ns, given)
 
 
 def decode_object(message: object_pb2.Object, interner: PodSpecInterner, field: str) -> Change:
@@ -183,7 +196,46 @@ def decode_object(message: object_pb2.Object, interner: PodSpecInterner, field: 
             path = f"{field}.pod_disruption_budget"
             return PutBudget(budget_from_message(content, field=path))
         case _:
-            return Unread()
+            return _other(message, kind, content, f"{field}.{kind}")
+
+
+def _other(message: object_pb2.Object, kind: str, content: Any, field: str) -> Change:
+    read = _READERS.get(kind)
+    if read is None:
+        return Unread()
+    kept = object_pb2.Object()
+    kept.CopyFrom(message)
+    return PutOther(read(content, field), kept)
+
+
+_READERS: Mapping[str, Callable[[Any, str], Kept]] = {
+    "namespace": lambda content, _: kube_workloads.namespace_from_message(content),
+    "service": lambda content, _: kube_workloads.service_from_message(content),
+    "replication_controller": lambda content, _: kube_workloads.replication_controller_from_message(
+        content
+    ),
+    "replica_set": lambda content, field: kube_workloads.controller_from_message(
+        content, field=field
+    ),
+    "stateful_set": lambda content, field: kube_workloads.controller_from_message(
+        content, field=field
+    ),
+    "persistent_volume": lambda content, field: kube_storage.persistent_volume_from_message(
+        content, field=field
+    ),
+    "persistent_volume_claim": lambda content, field: kube_storage.claim_from_message(
+        content, field=field
+    ),
+    "storage_class": lambda content, field: kube_storage.storage_class_from_message(
+        content, field=field
+    ),
+    "csi_node": lambda content, _: kube_storage.csi_node_from_message(content),
+    "volume_attachment": lambda content, _: kube_storage.volume_attachment_from_message(content),
+    "csi_driver": lambda content, _: kube_storage.csi_driver_from_message(content),
+    "csi_storage_capacity": lambda content, field: kube_storage.csi_storage_capacity_from_message(
+        content, field=field
+    ),
+}
 
 
 def apply_patch(message: pod_pb2.Pod, patch: scheduler_pb2.PodPatch) -> None:

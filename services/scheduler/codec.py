@@ -74,11 +74,13 @@ def head_from_message(message: queue_pb2.Head) -> Head:
 class StepEncoder:
     """Queue steps to operations; `messages` holds the pods as they came, by UID.
 
-    `old` is the message of a pod before the change that caused the step.
+    `sort_key` is QueueSort's order of a waiting pod. `old` is the message of a pod before the
+    change that caused the step.
     """
 
-    def __init__(self, messages: Messages) -> None:
+    def __init__(self, messages: Messages, sort_key: Callable[[Pod], bytes]) -> None:
         self._messages = messages
+        self._sort_key = sort_key
         self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
             QueueAdd: self._add,
             QueueDelete: self._delete,
@@ -103,6 +105,7 @@ class StepEncoder:
             if old is not None:
                 operation.update.old.CopyFrom(old)
             operation.update.pod.CopyFrom(self._messages[step.new.uid])
+            operation.update.sort_key = self._sort_key(step.new)
         else:
             self._encode[type(step)](step, operation)
         return operation
@@ -117,6 +120,7 @@ class StepEncoder:
 
     def _add(self, step: QueueAdd, operation: queue_pb2.Operation) -> None:
         operation.add.pod.CopyFrom(self._messages[step.pod.uid])
+        operation.add.sort_key = self._sort_key(step.pod)
 
     def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
         operation.delete.pod.CopyFrom(pod_ref(step.pod))

@@ -12,14 +12,21 @@ from services.rpc.errors import FieldError, NotFoundError
 from services.rpc.kube_codec import pod_from_message
 from services.rpc.kube_messages import budget_to_message, node_to_message
 from services.rpc.kube_spec import PodSpecInterner
-from services.scheduler.cluster_events import PutBudget, PutNode, PutPod, decode_object
+from services.scheduler.cluster_events import (
+    PutBudget,
+    PutNode,
+    PutOther,
+    PutPod,
+    decode_object,
+)
 from services.scheduler.codec import pod_ref, victims
 from services.scheduler.core.evaluate import Verdicts
+from services.scheduler.core.options import Options
 from services.scheduler.core.pod_evaluation import PodEvaluation
 from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.victims import NonCandidate
-from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
 
@@ -52,6 +59,8 @@ def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> schedule
                 scheduler.put_node(node)
             case PutBudget(budget=budget):
                 scheduler.put_budget(budget)
+            case PutOther(value=value):
+                scheduler.snapshot.catalog.put(value)
     for index, nominated in enumerate(request.nominated):
         scheduler.put_pod(pod_from_message(nominated, interner, field=f"nominated[{index}]"))
     found = scheduler.evaluate(pod, request.attempt or 1, request.at_ns)
@@ -87,6 +96,7 @@ def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerSt
         state.objects.add().pod.CopyFrom(message)
     for budget in snapshot.budgets.values():
         state.objects.add().pod_disruption_budget.CopyFrom(budget_to_message(budget))
+    state.objects.extend(session.others.values())
     for pop, node_name in core.assumed():
         assumed = state.assumed.add(node_name=node_name)
         assumed.pop.uid, assumed.pop.cycle = pop.uid, pop.cycle
@@ -108,6 +118,7 @@ def _encode(found: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
         host=found.host,
         fast_path=found.fast_path,
         fit_error=found.fit_error,
+        error=found.error,
         feasible_nodes=len(found.verdicts.feasible),
         unschedulable_plugins=found.unschedulable_plugins,
     )
@@ -170,7 +181,7 @@ def _put_preemption(found: PreemptionEvaluation, out: scheduler_pb2.PreemptionEv
             out.nominated_node_name = nomination.node
             out.cleared_nominations.extend(map(pod_ref, nomination.cleared_nominations))
         case CannotHelp() as cannot:
-            out.message = cannot.reason
+            out.message = cannot.message or cannot.reason
             if cannot.clear_nomination:
                 out.nominated_node_name = ""
 

@@ -10,7 +10,6 @@ import grpc
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from services.config.legacy_scheduler import preemption_disabled
 from services.rpc.errors import (
     FieldError,
     PreconditionError,
@@ -21,32 +20,16 @@ from services.rpc.errors import (
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 from services.scheduler import evaluation
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Options
+from services.scheduler.configuration import (
+    DEFAULT_RULES,
+    options_of,
+    queue_config_of,
+    read_configuration,
+)
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
-DEFAULT_RULES = "v1.34"
 _Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def options_of(config: scheduler_pb2.SchedulerConfig, queue_mode: str) -> Options:
-    """Return what a configuration asks for. Raises FieldError."""
-    name = config.rules or DEFAULT_RULES
-    if name not in RULES:
-        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
-    if queue_mode not in QUEUE_RULES:
-        raise FieldError("config.queue.mode", f"no queue of mode {queue_mode!r} is known here")
-    if config.cycle_cost_ns:
-        raise FieldError("config.cycle_cost_ns", "must be 0: no cost of a cycle is modelled yet")
-    text = config.kube_scheduler_configuration
-    disabled = config.disable_preemption or (bool(text) and preemption_disabled(text))
-    return Options(
-        rules=RULES[name],
-        queue=QUEUE_RULES[queue_mode],
-        seed=config.seed,
-        disable_preemption=disabled,
-    )
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
@@ -60,11 +43,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        options_of(request.config, request.config.queue.mode or "v1.20")
+        read = read_configuration(request.config)
+        options_of(request.config, read, request.config.queue.mode or "v1.20")
         self._sessions.check_free(request.session)
-        queue = await self._queue.open(request.config.queue)
+        queue = await self._queue.open(queue_config_of(request.config, read))
         try:
-            options = options_of(request.config, queue.config.mode)
+            options = options_of(request.config, read, queue.config.mode)
             core = SchedulerSession(options, queue, request.config.batch_size)
             session = self._sessions.open(request.session, core)
         except RefusalError:
@@ -74,6 +58,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             session=session.name,
             epoch=session.epoch,
             config=_in_force(request.config, queue.config),
+            warnings=read.warnings,
             version=package_version(),
             scheduler_names=core.core.scheduler_names,
         )
@@ -103,7 +88,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        options = options_of(request.config, "v1.34")
+        options = options_of(request.config, read_configuration(request.config), "v1.34")
         return service_pb2.EvaluateResponse(evaluation=evaluation.evaluate(request, options))
 
     async def EvaluatePending(

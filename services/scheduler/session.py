@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
-from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
@@ -21,6 +21,7 @@ from services.scheduler.cluster_events import (
     PatchPod,
     PutBudget,
     PutNode,
+    PutOther,
     PutPod,
     Remove,
     Tick,
@@ -29,8 +30,9 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
 from services.scheduler.core.decisions import Decision, Skipped, Stage
+from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
-from services.scheduler.core.scheduler import Options, Scheduler
+from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.queue_client import QueueSession
 
 SECOND_NS = 1_000_000_000
@@ -50,15 +52,16 @@ class _Taken:
 
 
 class SchedulerSession:
-    """A scheduler core, the messages of its pods, and its queue's session."""
+    """A scheduler core, the messages of its pods and of other objects, and its queue's session."""
 
     def __init__(self, options: Options, queue: QueueSession, batch_size: int) -> None:
         self.core = Scheduler(options, stopwatch=perf_counter_ns)
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
+        self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
         self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
-        self._encoder = StepEncoder(self.messages)
+        self._encoder = StepEncoder(self.messages, self.core.sort_key)
         self._batch_size = batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
@@ -153,6 +156,9 @@ class SchedulerSession:
                 steps = self.core.put_node(node)
             case PutBudget(budget=budget):
                 steps = self.core.put_budget(budget)
+            case PutOther(value=value, message=other):
+                steps = self.core.put_object(value)
+                self.others[_other_key(other)] = other
             case Remove(ref=ref):
                 steps = self._remove(ref)
             case Tick():
@@ -188,7 +194,8 @@ class SchedulerSession:
             case "PodDisruptionBudget":
                 return self.core.remove_budget(ref.namespace, ref.name)
             case _:
-                return ()
+                self.others.pop((ref.kind, ref.namespace, ref.name), None)
+                return self.core.remove_object(ref.kind, ref.namespace, ref.name)
 
     # Scheduling
 
@@ -267,6 +274,11 @@ def _in_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> int:
             f"{round_ns} ns"
         )
     return at_ns
+
+
+def _other_key(message: object_pb2.Object) -> tuple[str, str, str]:
+    content = getattr(message, message.WhichOneof("object") or "")
+    return (content.DESCRIPTOR.name, content.metadata.namespace, content.metadata.name)
 
 
 def _flushes(at_ns: int) -> Sequence[QueueStep]:

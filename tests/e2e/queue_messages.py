@@ -10,14 +10,20 @@ from google.protobuf.message import Message
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.queue.core.mode import V1_16, V1_34, QueueMode
+from tests.golden.test_queue_vectors import failure_of, summary
 
 Json = Mapping[str, Any]
 NS_PER_MS = 1_000_000
 _ROWS = {
     queue_pb2.SUB_QUEUE_ACTIVE: "active",
     queue_pb2.SUB_QUEUE_BACKOFF: "backoff",
+    queue_pb2.SUB_QUEUE_ERROR_BACKOFF: "error_backoff",
     queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable",
+    queue_pb2.SUB_QUEUE_GATED: "unschedulable",
 }
+_PARKED = {queue_pb2.SUB_QUEUE_UNSCHEDULABLE, queue_pb2.SUB_QUEUE_GATED}
+_BACKING_OFF = {queue_pb2.SUB_QUEUE_BACKOFF, queue_pb2.SUB_QUEUE_ERROR_BACKOFF}
 
 
 class Client(Protocol):
@@ -39,9 +45,10 @@ class Client(Protocol):
 class ScriptedQueue:
     """A script's operations on one session, and what its harness keeps of pods and pops."""
 
-    def __init__(self, client: Client, *, by_name: bool) -> None:
+    def __init__(self, client: Client, mode: QueueMode) -> None:
         self._client = client
-        self._by_name = by_name
+        self._mode = mode
+        self._deleted: set[str] = set()
         self._pods: dict[str, pod_pb2.Pod] = {}
         self._pops: dict[str, list[session_pb2.PopId]] = {}
 
@@ -49,6 +56,8 @@ class ScriptedQueue:
         """Do one operation and return its result in the vectors' shape."""
         match op["op"]:
             case "tick":
+                return {}
+            case "activate" if not self._living(op["keys"]):
                 return {}
             case "pending":
                 return self._pending()
@@ -73,17 +82,22 @@ class ScriptedQueue:
     def state(self) -> dict[str, Any]:
         """Return the queue's state in the vectors' shape."""
         dumped = self._client.dump()
-        rows: dict[str, Any] = {name: [] for name in _ROWS.values()}
+        later = self._mode is V1_34
+        names = {name for name in _ROWS.values() if later or name != "error_backoff"}
+        rows: dict[str, Any] = {name: [] for name in names}
         for entry in dumped.entries:
             if entry.sub_queue in _ROWS:
-                rows[_ROWS[entry.sub_queue]].append(_row(entry))
+                rows[_ROWS[entry.sub_queue]].append(_row(entry, later=later))
         rows["nominated"] = {
             node.node_name: [f"{pod.namespace}/{pod.name}" for pod in node.pods]
             for node in dumped.nominations
         }
         rows["cycle"] = dumped.cycle
         rows["move_request_cycle"] = dumped.move_request_cycle
-        if self._by_name:
+        if later:
+            rows["in_flight"] = [f"{pod.namespace}/{pod.name}" for pod in dumped.in_flight]
+            rows["in_flight_events"] = len(dumped.in_flight_events)
+        if self._mode is V1_16:
             rows["pod_backoff"] = {
                 each.key: [
                     each.attempts,
@@ -94,20 +108,27 @@ class ScriptedQueue:
             }
         return rows
 
+    def _living(self, keys: list[str]) -> list[session_pb2.PodRef]:
+        """Return the pods that exist: upstream's harness asks for no others."""
+        return [self._ref(key) for key in keys if key in self._pods.keys() - self._deleted]
+
     def _message(self, op: Json) -> tuple[str, Message]:
         match op["op"]:
             case "add":
-                return "add", queue_pb2.Add(pod=self._remember(op["pod"]))
+                gates = _gates(op["pod"])
+                return "add", queue_pb2.Add(pod=self._remember(op["pod"]), gates=gates)
             case "update":
                 known = self._pods.get(_key(op["pod"]))
                 old = None if op.get("old_nil") else known
-                return "update", queue_pb2.Update(old=old, pod=self._remember(op["pod"]))
+                new = self._remember(op["pod"])
+                return "update", queue_pb2.Update(old=old, pod=new, gates=_gates(op["pod"]))
             case "assigned_add":
                 return "assigned_pod_add", queue_pb2.AssignedPodAdd(pod=pod_message(op["pod"]))
             case "assigned_update":
                 changed = queue_pb2.AssignedPodUpdate(pod=pod_message(op["pod"]))
                 return "assigned_pod_update", changed
             case "delete":
+                self._deleted.add(op["key"])
                 return "delete", queue_pb2.Delete(pod=self._ref(op["key"]))
             case "nominate":
                 pod, node = self._ref(op["key"]), op["node"]
@@ -123,11 +144,15 @@ class ScriptedQueue:
         match op["op"]:
             case "pop":
                 return "pop", queue_pb2.Pop()
+            case "activate":
+                return "activate", queue_pb2.Activate(pods=self._living(op["keys"]))
             case "add_unschedulable":
                 failed = queue_pb2.AddUnschedulable(
                     pop=self._take_pop(op["key"], op["cycle"]),
                     cycle=op["cycle"],
-                    unschedulable_plugins=op.get("plugins") or ["AnyPlugin"],
+                    unschedulable_plugins=failure_of(op).plugins,
+                    pending_plugins=op.get("pending", ()),
+                    error=op.get("err", False),
                 )
                 return "add_unschedulable", failed
             case "done":
@@ -141,6 +166,7 @@ class ScriptedQueue:
 
     def _remember(self, plain: Json) -> pod_pb2.Pod:
         pod = self._pods[_key(plain)] = pod_message(plain)
+        self._deleted.discard(_key(plain))
         return pod
 
     def _ref(self, key: str) -> session_pb2.PodRef:
@@ -156,8 +182,20 @@ class ScriptedQueue:
 
     def _pending(self) -> dict[str, Any]:
         waiting = [each for each in self._client.dump().entries if each.sub_queue in _ROWS]
-        parked = [each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE for each in waiting]
-        return {"pods": sorted(map(_entry_key, waiting)), "num_unschedulable": sum(parked)}
+        parked = sum(each.sub_queue in _PARKED for each in waiting)
+        seen: dict[str, Any] = {
+            "pods": sorted(map(_entry_key, waiting)),
+            "num_unschedulable": parked,
+        }
+        if self._mode is V1_34:
+            backing_off = sum(each.sub_queue in _BACKING_OFF for each in waiting)
+            seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
+        return seen
+
+
+def _gates(plain: Json) -> list[str]:
+    """Return which PreEnqueue plugins a scheduler would name."""
+    return ["SchedulingGates"] if plain.get("gates") else []
 
 
 def pod_message(plain: Json) -> pod_pb2.Pod:
@@ -174,12 +212,11 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
     meta.creation_timestamp.FromMilliseconds(plain.get("created_ms", 0))
     spec.priority = plain.get("priority", 0)
     spec.node_name = plain.get("node", "")
+    spec.scheduling_gates.extend(pod_pb2.PodSchedulingGate(name=g) for g in plain.get("gates", ()))
     spec.node_selector.update(plain.get("node_selector") or {})
-    for name, affinity in (
-        ("affinity", spec.affinity.pod_affinity),
-        ("anti_affinity", spec.affinity.pod_anti_affinity),
-    ):
+    for name, field in (("affinity", "pod_affinity"), ("anti_affinity", "pod_anti_affinity")):
         for plain_term in plain.get(name) or ():
+            affinity = getattr(spec.affinity, field)
             term = affinity.required_during_scheduling_ignored_during_execution.add()
             term.label_selector.match_labels.update(plain_term["match_labels"])
             term.namespaces.extend(plain_term.get("namespaces") or ())
@@ -195,6 +232,8 @@ def seen_result(result: queue_pb2.OperationResult) -> dict[str, Any]:
         return {"would_block": True}
     if result.text:
         return {"error": result.text}
+    if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
+        return {"nil": True}
     if not result.HasField("popped"):
         return {}
     head = result.popped
@@ -207,10 +246,13 @@ def seen_result(result: queue_pb2.OperationResult) -> dict[str, Any]:
     }
 
 
-def _row(entry: queue_pb2.Entry) -> list[Any]:
+def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
     row = [_entry_key(entry), entry.attempts, entry.queued_ns // NS_PER_MS]
-    if entry.sub_queue == queue_pb2.SUB_QUEUE_BACKOFF:
+    if entry.sub_queue in _BACKING_OFF:
         row.append(entry.backoff_until_ns // NS_PER_MS)
+    if entry.sub_queue in _PARKED and later:
+        plugins = sorted({*entry.unschedulable_plugins, *entry.pending_plugins})
+        row += [entry.sub_queue == queue_pb2.SUB_QUEUE_GATED, plugins]
     return row
 
 

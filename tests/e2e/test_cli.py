@@ -36,7 +36,7 @@ kind: Pod
 metadata: {name: p}
 spec:
   containers: [{name: c, resources: {requests: {cpu: "1"}}}]
-  topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]
+  resourceClaims: [{name: gpu}]
 """
 
 
@@ -226,7 +226,7 @@ def test_a_replay_names_what_it_does_not_simulate(tmp_path: Path, addresses: lis
     (tmp_path / "x.yaml").write_text(f"{NODE}---\n{POD}")
     arguments = ["x.yaml", "-o", "json", "-q", *addresses]
     notes = json.loads(reprieve(tmp_path, "replay", *arguments).stdout)["notes"]
-    text = "topologySpreadConstraints are not evaluated yet"
+    text = "device claims (resourceClaims) are not simulated: they always fit"
     assert {"kind": "not-simulated", "text": text, "count": 1} in notes
     warnings = json.loads(reprieve(tmp_path, "validate", "x.yaml", "-o", "json").stdout)["warnings"]
     assert warnings == {text: 1}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 import grpc
 import pytest
@@ -17,12 +19,14 @@ from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
+from services.queue.config_codec import DEFAULT_MODE
 from tests.e2e.queue_clients import DEADLINE_S, StreamClient, UnaryClient, operation, running_queue
 from tests.e2e.queue_messages import pod_message
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"
 S = 1_000_000_000
+OLDER = queue_pb2.QueueConfig(mode="v1.20")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 Op = queue_pb2.Operation
 POP, REF, META = session_pb2.PopId, session_pb2.PodRef, meta_pb2.ObjectMeta
@@ -114,11 +118,11 @@ def test_a_bad_field_is_named_and_refuses_its_whole_batch(
     bad = REFUSALS[field]
     name = bad.WhichOneof("operation")
     assert name is not None
-    unary = UnaryClient(channel)
+    unary = UnaryClient(channel, OLDER)
     with pytest.raises(grpc.RpcError) as alone:
         unary.apply(name, getattr(bad, name), bad.at_ns)
     assert refusal(alone.value) == (INVALID, field)
-    stream = StreamClient(channel)
+    stream = StreamClient(channel, OLDER)
     with pytest.raises(grpc.RpcError) as batched:
         stream.send([add("first", at_ns=5), bad, add("last", at_ns=5)])
     assert refusal(batched.value) == (INVALID, f"operations[1].{field}")
@@ -151,17 +155,16 @@ def test_time_does_not_go_back(channel: grpc.Channel) -> None:
 @pytest.mark.parametrize(
     ("config", "code", "told"),
     [
-        ({"mode": "v1.34"}, grpc.StatusCode.UNIMPLEMENTED, 'use "v1.20" and "v1.16"'),
         ({"mode": "v9"}, INVALID, "config.mode"),
         ({"initial_backoff_ns": -1}, INVALID, "config.initial_backoff_ns"),
-        ({"queueing_hints": True}, INVALID, "config.queueing_hints"),
-        ({"lease_ns": 1}, grpc.StatusCode.UNIMPLEMENTED, "leases are not served"),
+        ({"mode": "v1.20", "queueing_hints": True}, INVALID, "config.queueing_hints"),
+        ({"lease_ns": 1}, INVALID, "config.lease_ns"),
     ],
 )
 def test_rules_that_are_not_served_are_refused(
     channel: grpc.Channel, config: dict[str, object], code: grpc.StatusCode, told: str
 ) -> None:
-    """A later mode is refused with those that are served."""
+    """An unknown mode is refused with those that are served."""
     message = queue_pb2.QueueConfig()
     for name, value in config.items():
         setattr(message, name, value)
@@ -171,21 +174,30 @@ def test_rules_that_are_not_served_are_refused(
     assert told in refusal(error.value)[1]
 
 
-def test_rules_are_answered_with_their_defaults(channel: grpc.Channel) -> None:
-    """Without a mode the newest that is served is in force."""
-    config = UnaryClient(channel).opened.config
-    assert (config.mode, config.initial_backoff_ns, config.max_backoff_ns) == ("v1.20", S, 10 * S)
-    assert config.max_unschedulable_ns == 60 * S
+@pytest.mark.parametrize(("mode", "leftover_s"), [("v1.34", 300), ("v1.20", 60), ("v1.16", 60)])
+def test_rules_are_answered_with_their_defaults(
+    channel: grpc.Channel, mode: str, leftover_s: int
+) -> None:
+    """What a session leaves out is filled in, by its mode."""
+    config = UnaryClient(channel, queue_pb2.QueueConfig(mode=mode)).opened.config
+    assert (config.mode, config.initial_backoff_ns, config.max_backoff_ns) == (mode, S, 10 * S)
+    assert config.max_unschedulable_ns == leftover_s * S
+    assert config.queueing_hints is config.pop_from_backoff_q is (mode == "v1.34")
 
 
-def test_activate_is_not_served(channel: grpc.Channel) -> None:
+def test_without_a_mode_the_default_one_is_in_force(channel: grpc.Channel) -> None:
+    """The answer names it."""
+    assert UnaryClient(channel).opened.config.mode == DEFAULT_MODE
+
+
+def test_older_modes_have_no_activate(channel: grpc.Channel) -> None:
     """It belongs to a later mode; in a batch the answer names the operation."""
     activate = queue_pb2.Activate(pods=[REF(uid="u")])
     with pytest.raises(grpc.RpcError) as error:
-        UnaryClient(channel).apply("activate", activate, 0)
-    assert refusal(error.value)[0] is grpc.StatusCode.UNIMPLEMENTED
+        UnaryClient(channel, OLDER).apply("activate", activate, 0)
+    assert refusal(error.value)[0] is INVALID
     with pytest.raises(grpc.RpcError) as error:
-        StreamClient(channel).send([operation("activate", activate, 0)])
+        StreamClient(channel, OLDER).send([operation("activate", activate, 0)])
     assert refusal(error.value)[1].startswith("operations[0].activate")
 
 
@@ -238,7 +250,7 @@ def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
 
 def test_outcomes_are_told_as_codes(channel: grpc.Channel) -> None:
     """Plainly applied operations are not told, pops and what upstream refuses are."""
-    client = StreamClient(channel)
+    client = StreamClient(channel, OLDER)
     unknown = session_pb2.PopId(uid="uid-default/a", cycle=7)
     pop = operation("pop", queue_pb2.Pop(), 0)
     close = operation("close", queue_pb2.CloseQueue(), 0)
@@ -392,19 +404,20 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     assert refusal(error.value)[0] is grpc.StatusCode.FAILED_PRECONDITION
 
 
-def test_a_watch_shows_each_change(channel: grpc.Channel) -> None:
+@pytest.mark.parametrize(("mode", "sub_queues"), [("v1.34", 6), ("v1.20", 4)])
+def test_a_watch_shows_each_change(channel: grpc.Channel, mode: str, sub_queues: int) -> None:
     """The first view comes at once, the next when something has changed."""
-    client = UnaryClient(channel)
+    client = UnaryClient(channel, queue_pb2.QueueConfig(mode=mode))
     request = pb.WatchPendingRequest(stamp=client.reading(), heads=1, period_ms=5)
     views = client.stub.WatchPending(request, timeout=DEADLINE_S)
-    assert [each.count for each in next(views).sub_queues] == [0, 0, 0, 0]
+    assert [each.count for each in next(views).sub_queues] == [0] * sub_queues
     client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     client.apply("add", queue_pb2.Add(pod=pod("b")), 0)
     while (view := next(views)).sub_queues[0].count < 2:
         pass
     assert [each.pod.name for each in view.sub_queues[0].heads] == ["a"]
     client.apply("pop", queue_pb2.Pop(), 0)
-    in_flight = next(views).sub_queues[3]
+    in_flight = next(views).sub_queues[-1]
     assert (in_flight.sub_queue, in_flight.count) == (queue_pb2.SUB_QUEUE_IN_FLIGHT, 1)
     views.cancel()
 
@@ -427,3 +440,35 @@ def test_sigterm_ends_the_service_in_order() -> None:
         assert health.Check(asked, timeout=DEADLINE_S).status == serving
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_S) == 0
+
+
+def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grpc.Channel) -> None:
+    """Another one that shares the live session pops them in their old order."""
+    client = UnaryClient(channel, queue_pb2.QueueConfig(mode="v1.34"), live=True)
+    stamp = client.reading()
+    for name in ("a", "b", "c"):
+        client.apply("add", queue_pb2.Add(pod=pod(name)), 0)
+    requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
+    answers = client.stub.Stream(iter(requests.get, None), timeout=DEADLINE_S)
+    pops = [operation("pop", queue_pb2.Pop(owner="one"), 0) for _ in range(2)]
+    requests.put(pb.StreamRequest(stamp=stamp, operations=pops))
+    assert popped_by(next(answers)) == ["a", "b"]
+    other = pb.PopRequest(stamp=stamp, pop=queue_pb2.Pop(owner="two"))
+    assert client.stub.Pop(other, timeout=DEADLINE_S).result.popped.pod.name == "c"
+    answers.cancel()
+    took: list[str] = []
+    for _ in range(200):  # until the service has seen that the stream is gone
+        result = client.stub.Pop(other, timeout=DEADLINE_S).result
+        if result.HasField("popped"):
+            took.append(result.popped.pod.name)
+        if len(took) == 2:
+            break
+        time.sleep(0.01)
+    assert took == ["a", "b"]
+    holders = {entry.pod.name: entry.owner for entry in client.dump().entries}
+    assert holders == {"a": "two", "b": "two", "c": "two"}
+
+
+def popped_by(answer: pb.StreamResponse) -> list[str]:
+    """Return the pods that a batch popped."""
+    return [each.result.popped.pod.name for each in answer.results]

@@ -25,8 +25,8 @@ CHOICES = {
 
 REFUSAL = (
     "0/17 nodes are available: 1 node(s) had untolerated taint {dedicated: x}, 16 node(s) "
-    "didn't match Pod's node affinity/selector. preemption: 0/17 nodes are available: "
-    "17 Preemption is not helpful for scheduling."
+    "didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: "
+    "0/17 nodes are available: 17 Preemption is not helpful for scheduling."
 )
 
 pytestmark = [

@@ -16,24 +16,71 @@ from typing import Any
 
 import pytest
 
+from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
-from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.cluster_event import event_of
+from services.queue.core.config import QueueConfig
+from services.queue.core.entry import Entry, Failure, PopId, Popped
+from services.queue.core.happening import Happening, HintFunction, happened
 from services.queue.core.incoming import SubQueue
-from services.queue.core.mode import V1_16, V1_20, QueueMode
+from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.outcome import AlreadyPresent, Closed, Requeued, WouldBlock
 from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
-from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+from services.queue.core.registrations import Registration
+from services.queue.core.scheduling_queue import SchedulingQueue
 
 GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
 NS_PER_MS = 1_000_000
 BACKOFF_TICK_NS = 1_000_000_000
-NOT_IN_DIGEST = {"rv", "generation", "nominated", "cond_reason"}
+NOT_IN_DIGEST = {
+    "v1.16": {"rv", "generation", "nominated", "cond_reason"},
+    "v1.20": {"rv", "generation", "nominated", "cond_reason"},
+    "v1.34": {"rv", "generation", "nominated", "cond_reason", "finalizers"},
+}
 
 Json = Mapping[str, Any]
 
 
-@pytest.mark.parametrize(("mode", "scripts"), [(V1_20, 237), (V1_16, 189)], ids=["v1.20", "v1.16"])
+def never(_pod: QueuedPod, _happening: Happening) -> bool:
+    """Skip every event."""
+    return False
+
+
+def own_ok(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue on the pod's own update that says ok."""
+    new = happening.new
+    return isinstance(new, QueuedPod) and new.uid == pod.uid and new.labels.get("ok") == "yes"
+
+
+def own(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue on the pod's own update."""
+    return isinstance(happening.new, QueuedPod) and happening.new.uid == pod.uid
+
+
+def registered(plugin: str, *labels: str, hint: HintFunction | None = None) -> list[Registration]:
+    """Return a plugin's registrations."""
+    return [Registration(plugin=plugin, event=event_of(each), hint=hint) for each in labels]
+
+
+REGISTRATIONS = tuple(
+    registered("AnyPlugin", "NodeAdd", "NodeTaintChange", "NodeAllocatableChange", "PvAdd", "Pod")
+    + registered("NodeAddPlugin", "NodeAdd")
+    + registered("PvPlugin", "PvAdd")
+    + registered("InterPodAffinity", "Pod")
+    + registered("SkipPlugin", "NodeAdd", "NodeTaintChange", hint=never)
+    + registered("ErrPlugin", "NodeAdd")
+    + registered("SelfPlugin", "PodUpdate", hint=own_ok)
+    + registered("SchedulingGates", "PodSchedulingGatesEliminated", hint=own)
+)
+"""What the recorder's plugins registered for; a hint that fails counts as one that queues."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "scripts"),
+    [(V1_34, 279), (V1_20, 237), (V1_16, 189)],
+    ids=["v1.34", "v1.20", "v1.16"],
+)
 def test_every_recorded_script_gives_upstreams_results_and_states(
     mode: QueueMode, scripts: int
 ) -> None:
@@ -44,7 +91,7 @@ def test_every_recorded_script_gives_upstreams_results_and_states(
     assert len(vectors) == scripts
 
 
-@pytest.mark.parametrize("mode", [V1_20, V1_16], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
 def test_a_queue_restored_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
     """A checkpoint between any two operations changes nothing."""
     vectors = list(load(mode))[::7]
@@ -116,13 +163,20 @@ class ScriptRun:
     queue: SchedulingQueue = field(init=False)
     pods: dict[str, QueuedPod] = field(default_factory=dict)
     popped: dict[str, list[Popped]] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         limits = BackoffLimits(
             initial_ns=self.settings["initial_backoff_ms"] * NS_PER_MS,
             max_ns=self.settings["max_backoff_ms"] * NS_PER_MS,
         )
-        self.config = QueueConfig(mode=self.mode, backoff=limits)
+        self.config = QueueConfig(
+            mode=self.mode.name,
+            backoff=limits,
+            queueing_hints=self.settings.get("hints", True),
+            pop_from_backoff_q=self.settings.get("pop_from_backoffq", True),
+            registrations=REGISTRATIONS if self.mode is V1_34 else (),
+        )
         self.queue = SchedulingQueue(self.config)
 
     def apply(self, op: Json) -> dict[str, Any]:
@@ -144,6 +198,7 @@ class ScriptRun:
 
     def do_delete(self, op: Json, now_ns: int) -> None:
         """Delete a pod."""
+        self.deleted.add(op["key"])
         self.queue.delete(self.pods[op["key"]].ref, now_ns=now_ns)
 
     def do_pop(self, _op: Json, now_ns: int) -> dict[str, Any]:
@@ -168,12 +223,13 @@ class ScriptRun:
             case WouldBlock():
                 return {"would_block": True}
             case Closed(text=text):
-                return {"error": text}
+                return {"error": text} if text else {"nil": True}
 
     def do_add_unschedulable(self, op: Json, now_ns: int) -> dict[str, Any] | None:
         """Fail a cycle."""
+        pop_id = self.take_pop(op["key"], op["cycle"])
         outcome = self.queue.add_unschedulable(
-            self.take_pop(op["key"], op["cycle"]), now_ns=now_ns, cycle=op["cycle"]
+            pop_id, now_ns=now_ns, cycle=op["cycle"], failure=failure_of(op)
         )
         if isinstance(outcome, AlreadyPresent):
             return {"error": outcome.text}
@@ -196,7 +252,7 @@ class ScriptRun:
 
     def do_move_all(self, op: Json, now_ns: int) -> None:
         """Move all pods on an event of the cluster."""
-        self.queue.move_all(op["event"], now_ns=now_ns)
+        self.queue.move_all(happened(op["event"]), now_ns=now_ns)
 
     def do_assigned_add(self, op: Json, now_ns: int) -> None:
         """Report a new pod with a node."""
@@ -205,6 +261,11 @@ class ScriptRun:
     def do_assigned_update(self, op: Json, now_ns: int) -> None:
         """Report a changed pod with a node."""
         self.queue.assigned_update(assigned_pod(op["pod"]), now_ns=now_ns)
+
+    def do_activate(self, op: Json, now_ns: int) -> None:
+        """Ask for pods at once; upstream's harness looks them up among those that exist."""
+        known = [self.pods[key].ref for key in op["keys"] if key in self.pods.keys() - self.deleted]
+        self.queue.activate(known, now_ns=now_ns)
 
     def do_nominate(self, op: Json, _now_ns: int) -> None:
         """Nominate as a preemption does."""
@@ -220,10 +281,16 @@ class ScriptRun:
 
     def do_pending(self, _op: Json, _now_ns: int) -> dict[str, Any]:
         """Ask for the pending pods."""
-        return {
+        sizes = self.queue.sizes()
+        parked = sizes[SubQueue.UNSCHEDULABLE] + sizes[SubQueue.GATED]
+        seen: dict[str, Any] = {
             "pods": sorted("/".join(pod.key) for pod in self.queue.pending()),
-            "num_unschedulable": self.queue.sizes()[SubQueue.UNSCHEDULABLE],
+            "num_unschedulable": parked,
         }
+        if self.mode is V1_34:
+            backing_off = sizes[SubQueue.BACKOFF] + sizes[SubQueue.ERROR_BACKOFF]
+            seen["summary"] = summary(sizes[SubQueue.ACTIVE], backing_off, parked)
+        return seen
 
     def do_close(self, _op: Json, _now_ns: int) -> None:
         """Close the queue."""
@@ -231,8 +298,9 @@ class ScriptRun:
 
     def remember(self, pod: Json) -> QueuedPod:
         """Build the pod and keep it as the last version of its name."""
-        built = queued_pod(pod)
+        built = queued_pod(pod, self.mode)
         self.pods[key_of(pod)] = built
+        self.deleted.discard(key_of(pod))
         return built
 
     def take_pop(self, key: str, cycle: int | None) -> PopId:
@@ -259,6 +327,19 @@ class ScriptRun:
             "cycle": state.scheduling_cycle,
             "move_request_cycle": state.move_request_cycle,
         }
+        if self.mode is V1_34:
+            hints = self.config.queueing_hints
+            keys = {popped.pod.uid: "/".join(popped.entry.key) for popped in state.in_flight}
+            raw["unschedulable"] = [
+                [*entry_row(entry), bool(entry.gate), plugins_of(entry)]
+                for entry in state.unschedulable
+            ]
+            raw["error_backoff"] = [
+                [*entry_row(waiting.entry), waiting.expiry_ns // NS_PER_MS]
+                for waiting in state.error_backoff
+            ]
+            raw["in_flight"] = [keys[uid] for uid, _ in state.record.pods] if hints else []
+            raw["in_flight_events"] = len(state.record.events)
         if self.mode is V1_16:
             raw["pod_backoff"] = {
                 "/".join(backoff.key): self.backoff_row(backoff) for backoff in state.name_backoffs
@@ -301,6 +382,27 @@ def drop_attempts(side: dict[str, Any]) -> None:
         side["state"][name] = [[row[0], *row[2:]] for row in side["state"][name]]
 
 
+def plugins_of(entry: Entry) -> list[str]:
+    """Return who refused the pod, by name."""
+    failure = entry.failure or Failure()
+    return sorted({*failure.plugins, *failure.pending_plugins})
+
+
+def summary(active: int, backoff: int, unschedulable: int) -> str:
+    """Return upstream's words for how many pods are pending."""
+    return f"activeQ:{active}; backoffQ:{backoff}; unschedulablePods:{unschedulable}"
+
+
+def failure_of(op: Json) -> Failure:
+    """Return why a script's cycle failed."""
+    plugins, pending = op.get("plugins", ()), op.get("pending", ())
+    if not plugins and not pending and not op.get("err"):
+        plugins = ["AnyPlugin"]
+    return Failure(
+        plugins=tuple(plugins), pending_plugins=tuple(pending), error=bool(op.get("err"))
+    )
+
+
 def entry_row(entry: Entry) -> list[Any]:
     """Return an entry as the vectors write it."""
     return ["/".join(entry.key), entry.attempts, entry.timestamp_ns // NS_PER_MS]
@@ -311,9 +413,10 @@ def key_of(pod: Json) -> str:
     return f"{pod.get('ns', 'default')}/{pod['name']}"
 
 
-def queued_pod(pod: Json) -> QueuedPod:
+def queued_pod(pod: Json, mode: QueueMode) -> QueuedPod:
     """Build what the queue knows of a vector's pod."""
-    compared = {name: value for name, value in pod.items() if name not in NOT_IN_DIGEST}
+    left_out = NOT_IN_DIGEST[mode.name]
+    compared = {name: value for name, value in pod.items() if name not in left_out}
     compared["priority"] = pod.get("priority", 0)
     return QueuedPod(
         uid=pod.get("uid", f"uid-{key_of(pod)}"),
@@ -325,6 +428,9 @@ def queued_pod(pod: Json) -> QueuedPod:
         affinity_terms=tuple(
             affinity_term(term, pod.get("ns", "default")) for term in pod.get("affinity", ())
         ),
+        gates=("SchedulingGates",) if pod.get("gates") else (),
+        labels=pod.get("labels", {}),
+        spec=PodSpec(scheduling_gates=tuple(pod.get("gates", ()))),
     )
 
 

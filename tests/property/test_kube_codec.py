@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube import budget, node, pod, priority_class
+from services.kube import affinity, budget, node, pod, priority_class, spread, volumes
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -83,8 +83,61 @@ _CONTAINERS = st.builds(
     ),
     restart_policy=st.sampled_from(["", "Always"]),
 )
+_SELECTORS = st.none() | st.builds(LabelSelector, requirements=_tuples(_SOME_REQUIREMENT))
+_AFFINITY_TERMS = st.builds(
+    affinity.PodAffinityTerm,
+    topology_key=_NAMES,
+    selector=_SELECTORS,
+    namespaces=_tuples(_NAMES),
+    namespace_selector=_SELECTORS,
+    match_label_keys=_tuples(_NAMES),
+    mismatch_label_keys=_tuples(_NAMES),
+)
+_AFFINITIES = st.none() | st.builds(
+    affinity.PodAffinity,
+    required=_tuples(_AFFINITY_TERMS),
+    preferred=_tuples(
+        st.builds(
+            affinity.WeightedPodAffinityTerm, weight=st.integers(1, 100), term=_AFFINITY_TERMS
+        )
+    ),
+)
+_CONSTRAINTS = st.builds(
+    spread.TopologySpreadConstraint,
+    max_skew=st.integers(1, 9),
+    topology_key=_NAMES,
+    when_unsatisfiable=st.sampled_from(spread.UnsatisfiableAction),
+    selector=_SELECTORS,
+    min_domains=st.integers(1, 9),
+    node_affinity_policy=st.sampled_from(spread.NodeInclusionPolicy),
+    node_taints_policy=st.sampled_from(spread.NodeInclusionPolicy),
+    match_label_keys=_tuples(_NAMES),
+)
+_SOURCES = st.one_of(
+    st.builds(volumes.ClaimSource, claim_name=_NAMES, read_only=st.booleans()),
+    st.builds(volumes.EphemeralSource, storage_class_name=st.none() | _NAMES),
+    st.builds(volumes.CsiSource, driver=_NAMES, read_only=st.booleans()),
+    st.builds(volumes.GcePersistentDisk, pd_name=_NAMES, partition=st.integers(0, 9)),
+    st.builds(volumes.AwsElasticBlockStore, volume_id=_NAMES, read_only=st.booleans()),
+    st.builds(volumes.IscsiDisk, target_portal=_NAMES, iqn=_NAMES, lun=st.integers(0, 9)),
+    st.builds(volumes.RbdImage, monitors=_tuples(_NAMES), image=_NAMES, pool=_NAMES),
+    st.builds(volumes.AzureDisk, disk_name=_NAMES, disk_uri=_NAMES, read_only=st.booleans()),
+    st.builds(
+        volumes.AzureFile,
+        secret_name=_NAMES,
+        share_name=_NAMES,
+        secret_namespace=st.none() | _NAMES,
+    ),
+    st.builds(volumes.CinderDisk, volume_id=_NAMES, read_only=st.booleans()),
+    st.builds(volumes.VsphereDisk, volume_path=_NAMES),
+    st.builds(volumes.PortworxVolume, volume_id=_NAMES, read_only=st.booleans()),
+)
 _SPECS = st.builds(
     pod.PodSpec,
+    pod_affinity=_AFFINITIES,
+    pod_anti_affinity=_AFFINITIES,
+    topology_spread_constraints=_tuples(_CONSTRAINTS),
+    volumes=_tuples(st.builds(volumes.Volume, name=_NAMES, source=_SOURCES)),
     containers=_tuples(_CONTAINERS),
     init_containers=_tuples(_CONTAINERS),
     overhead=_AMOUNTS,
@@ -126,7 +179,20 @@ _PODS = st.builds(
     annotations=_LABELS,
     owners=_tuples(
         st.builds(
-            pod.OwnerReference, kind=_NAMES, name=_NAMES, uid=_NAMES, controller=st.booleans()
+            pod.OwnerReference,
+            api_version=_NAMES,
+            kind=_NAMES,
+            name=_NAMES,
+            uid=_NAMES,
+            controller=st.booleans(),
+        )
+    ),
+    given=_tuples(
+        st.builds(
+            pod.ContainerResources,
+            name=_NAMES,
+            actual=_AMOUNTS.map(lambda amounts: tuple(sorted(amounts.items()))),
+            allocated=_AMOUNTS.map(lambda amounts: tuple(sorted(amounts.items()))),
         )
     ),
     node_name=_NAMES,

@@ -17,10 +17,12 @@ from hypothesis.stateful import (
     rule,
 )
 
+from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.happening import happened
 from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
 from services.queue.core.pod import QueuedPod
-from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+from services.queue.core.scheduling_queue import SchedulingQueue
 
 NS_PER_S = 1_000_000_000
 INITIAL_NS, MAX_NS = NS_PER_S, 10 * NS_PER_S
@@ -58,7 +60,7 @@ def row_of(where: str, entry: Entry) -> Row:
         where=where,
         pod=entry.pod,
         timestamp_ns=entry.timestamp_ns,
-        initial_ns=entry.initial_attempt_ns,
+        initial_ns=entry.initial_attempt_ns or 0,
         attempts=entry.attempts,
         sequence=entry.sequence,
     )
@@ -210,7 +212,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def move_all(self) -> None:
         """Let an event of the cluster come."""
-        moved = self.queue.move_all("NodeAdd", now_ns=self.now_ns)
+        moved = self.queue.move_all(happened("NodeAdd"), now_ns=self.now_ns)
         unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
         assert moved == len(unschedulable)
         self.move(unschedulable)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from hypothesis import HealthCheck, settings
@@ -10,11 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.scheduler.core.columns import Int64s
 from services.scheduler.core.cycle import Cycle, Suggested
 from services.scheduler.core.evaluate import Verdicts, evaluate
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    FilterPlugin,
+    PodColumnsPlugin,
+    PreFiltered,
+    Scope,
+)
+from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSetting
+from services.scheduler.core.registry import SERVED
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod
 
 NODES = [f"n{i}" for i in range(20)]
@@ -28,6 +40,56 @@ SHAPES = [
     make_pod("wishful").req(memory="3Gi").preferred(5).node_affinity_in("disk", "ssd", "hdd").obj(),
     make_pod("named").node("n3").obj(),
 ]
+
+
+class Seats(FilterPlugin[int], PodColumnsPlugin):
+    """Refuses a node where two pods have a seat: a filter over a column of its own."""
+
+    name = "Seats"
+    scope = Scope.PODS
+
+    def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Count a pod that has a seat."""
+        snapshot.columns.owned(self.name)[row] += len(pod.spec.node_selector)
+
+    def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
+        """Take it out."""
+        snapshot.columns.owned(self.name)[row] -= len(pod.spec.node_selector)
+
+    def came_to_view(self, pod: Pod, view: NodeView) -> None:
+        """Count it in a dry run."""
+        view.change_owned(self.name, len(pod.spec.node_selector))
+
+    def went_from_view(self, pod: Pod, view: NodeView) -> None:
+        """Take it out in a dry run."""
+        view.change_owned(self.name, -len(pod.spec.node_selector))
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that all pods are alike."""
+        return "seated"
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[int]:  # noqa: ARG002 - unused
+        """Allow for two."""
+        return PreFiltered(data=2)
+
+    def filter_node(self, data: int, view: NodeView) -> int:
+        """Refuse a node whose seats are taken."""
+        return int(view.owned(self.name) >= data)
+
+    def filter(self, data: int, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse the rows whose seats are taken."""
+        codes[rows] = snapshot.columns.owned(self.name)[rows] >= data
+
+    def filter_status(self, data: int, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the only refusal."""
+        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=("no seat",))
+
+
+PROFILE = replace(
+    DEFAULT_PROFILE, plugins=(*DEFAULT_PROFILE.plugins, PluginSetting(name=Seats.name))
+)
+REGISTRY = {**SERVED, Seats.name: Seats}
+
 names = st.sampled_from(NODES)
 shapes = st.sampled_from(SHAPES)
 numbers = st.integers(0, 12)
@@ -39,7 +101,7 @@ class Changes(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.snapshot = Snapshot()
-        self.framework = Framework(self.snapshot)
+        self.framework = Framework(self.snapshot, PROFILE, REGISTRY)
         self.turn = 0
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
@@ -101,6 +163,26 @@ class Changes(RuleBasedStateMachine):
         self.nominated.pop(f"pending{number}", None)
         self.snapshot.nominations.drop(f"pending{number}")
 
+    @rule(node=names, shape=shapes)
+    def dry_run_and_put_back(self, node: str, shape: Pod) -> None:
+        """Take every pod off a node hypothetically: an empty node's verdict, and the old one."""
+        row = self.snapshot.row(node)
+        if row is None or shape.node_name:
+            return
+        dry_run = self.framework.dry_run(shape, row)
+        before, pods = dry_run.refusal(), list(dry_run.pods())
+        for pod in pods:
+            dry_run.remove(pod)
+        empty = Snapshot()
+        empty.set_node(self.nodes[node])
+        for pod, node_name in self.nominated.values():
+            empty.nominations.put(pod, node_name)
+        alone = Framework(empty, PROFILE, REGISTRY)
+        assert dry_run.refusal() == alone.dry_run(shape, empty.row(node) or 0).refusal()
+        for pod in pods:
+            dry_run.add(pod)
+        assert dry_run.refusal() == before
+
     @invariant()
     def verdicts_are_those_of_a_cluster_built_anew(self) -> None:
         """Compare every verdict about two shapes; the others fall behind until their turn."""
@@ -111,7 +193,7 @@ class Changes(RuleBasedStateMachine):
             fresh.set_pod(pod)
         for pod, node_name in self.nominated.values():
             fresh.nominations.put(pod, node_name)
-        framework = Framework(fresh)
+        framework = Framework(fresh, PROFILE, REGISTRY)
         self.turn += 1
         for turn in (self.turn, self.turn * 3 + 1):
             shape = SHAPES[turn % len(SHAPES)]

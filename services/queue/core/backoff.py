@@ -1,9 +1,9 @@
-"""How long a failed pod waits before it may be active again.
+"""How long a failed pod waits before it may be active again, up to v1.20.
 
-Two rules, chosen once by the mode. v1.20 counts a stay's own attempts from its last
-failure. v1.16 keeps a map by pod name which outlives a stay: it is not bumped while a
-backoff runs, nor exactly at its expiry, and forgets a name once the maximum has passed
-since its last update.
+Two rules, chosen once by the mode (and a third, v1.34's, in backoff_window.py). v1.20 counts
+a stay's own attempts from its last failure. v1.16 keeps a map by pod name which outlives a
+stay: it is not bumped while a backoff runs, nor exactly at its expiry, and forgets a name
+once the maximum has passed since its last update.
 """
 
 from __future__ import annotations
@@ -42,6 +42,14 @@ class BackoffPolicy(Protocol):
 
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of `entry` ends."""
+        ...
+
+    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
+        """Tell whether `entry` still has to wait at `now_ns`."""
+        ...
+
+    def due_ns(self, entry: Entry, /) -> int:
+        """Return the first moment at which `entry` no longer has to wait."""
         ...
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
@@ -89,6 +97,14 @@ class AttemptBackoff:
         """Return when the backoff of `entry` ends."""
         return entry.timestamp_ns + backoff_ns(entry.attempts, self._limits)
 
+    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
+        """Tell whether `entry` still has to wait; at its expiry it is due."""
+        return self.expiry_ns(entry) > now_ns
+
+    def due_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of `entry` ends."""
+        return self.expiry_ns(entry)
+
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
         """Do nothing: the entry carries its attempts."""
 
@@ -119,6 +135,14 @@ class PodBackoffMap:
         """Return when the backoff of the entry's name ends; 0 for an unknown name."""
         backoff = self._by_name.get(entry.key)
         return 0 if backoff is None else self._expiry_ns(backoff)
+
+    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
+        """Tell whether the entry's name still has to wait; at its expiry it is due."""
+        return self.expiry_ns(entry) > now_ns
+
+    def due_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of the entry's name ends."""
+        return self.expiry_ns(entry)
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
         """Count a failure of `key`, unless its backoff runs or ends right now."""

@@ -1,9 +1,10 @@
-"""podBackoffQ: pods that may be tried again once their backoff has ended.
+"""backoffQ: pods that may be tried again once their backoff has ended.
 
-Ordered by expiry alone; a pod is due when its expiry is not after now.
+Ordered by the end of the backoff; the mode's rule says when that is, when a pod is due, and
+what orders pods of the same end.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, podsCompareBackoffCompleted,
-flushBackoffQCompleted, isPodBackingoff.
+flushBackoffQCompleted; v1.34 backend/queue/backoff_queue.go.
 """
 
 from __future__ import annotations
@@ -14,29 +15,33 @@ from services.queue.core.keyed_heap import KeyedHeap
 
 
 class BackoffQueue(KeyedHeap):
-    """The entries that back off, the next to expire first."""
+    """The entries that back off, the next to expire first.
 
-    __slots__ = ("_policy",)
+    With `ranked`, pods of one expiry stand as in activeQ, else in the order of arrival.
+    """
 
-    def __init__(self, policy: BackoffPolicy) -> None:
+    __slots__ = ("_policy", "_ranked")
+
+    def __init__(self, policy: BackoffPolicy, *, ranked: bool = False) -> None:
         super().__init__()
         self._policy = policy
-
-    def backs_off(self, entry: Entry, now_ns: int) -> bool:
-        """Tell whether `entry` still has to wait at `now_ns`."""
-        return self._policy.expiry_ns(entry) > now_ns
+        self._ranked = ranked
 
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
-        order = (self._policy.expiry_ns(entry), b"", 0, entry.sequence, entry.key)
-        self.put_in_order(order, entry)
+        expiry_ns, pod = self._policy.expiry_ns(entry), entry.pod
+        if self._ranked:
+            ranked = (expiry_ns, *pod.rank, entry.timestamp_ns, entry.sequence, pod.key)
+            self.put_in_order(ranked, entry)
+        else:
+            self.put_in_order((expiry_ns, 0, b"", 0, entry.sequence, pod.key), entry)
 
     def pop_due(self, now_ns: int) -> Entry | None:
         """Take out and return the first entry if its backoff has ended, else None."""
         first = self.peek()
-        return None if first is None or self.backs_off(first, now_ns) else self.pop()
+        return None if first is None or self._policy.backs_off(first, now_ns) else self.pop()
 
-    def next_expiry_ns(self) -> int | None:
+    def next_due_ns(self) -> int | None:
         """Return when the first entry is due, None if there is none."""
         first = self.peek()
-        return None if first is None else self._policy.expiry_ns(first)
+        return None if first is None else self._policy.due_ns(first)

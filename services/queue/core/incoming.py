@@ -1,7 +1,9 @@
-"""The sub-queues by name, and how many pods came into each by which event.
+"""The sub-queues by name, how many pods came into each by which event, and how pops ended.
 
 The names are the label values of upstream's scheduler_queue_incoming_pods_total.
-Source: kubernetes v1.20 internal/queue/events.go; metrics/metrics.go.
+v1.34 counts by the labels of its cluster events, older versions by names of their own.
+Source: kubernetes v1.20 internal/queue/events.go; metrics/metrics.go; v1.34
+pkg/scheduler/framework/events.go.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ BACKOFF_COMPLETE = "BackoffComplete"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
 ASSIGNED_POD_ADD = "AssignedPodAdd"
 ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
+POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
+POP_UNDONE = "PopUndone"
+"""Not upstream's, which knows no holder that vanishes."""
 
 
 class SubQueue(StrEnum):
-    """Where an entry stands."""
+    """Where an entry stands; gated pods are unschedulable ones that PreEnqueue holds back."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
+    ERROR_BACKOFF = "error backoff"
     UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
 
 
 class IncomingPods:
@@ -39,6 +46,24 @@ class IncomingPods:
         self._counts[counted] = self._counts.get(counted, 0) + 1
 
     def take(self) -> dict[tuple[SubQueue, str], int]:
+        """Return the counts and start over."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+
+class FinishedPods:
+    """How many pods ended after how many attempts, since the counts were last taken."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+
+    def record(self, attempts: int) -> None:
+        """Count a pod that ended with its `attempts`-th attempt."""
+        self._counts[attempts] = self._counts.get(attempts, 0) + 1
+
+    def take(self) -> dict[int, int]:
         """Return the counts and start over."""
         counts, self._counts = self._counts, {}
         return counts

@@ -14,7 +14,7 @@ from itertools import islice
 from services.queue.core.entry import Entry
 from services.queue.core.pod import PodKey
 
-Order = tuple[int, bytes, int, int, PodKey]
+Order = tuple[int, bytes, int, int, PodKey] | tuple[int, int, bytes, int, int, PodKey]
 """What orders a sub-queue, least first; the sequence, which makes it total; the key."""
 
 _STALE_MIN = 64
@@ -38,7 +38,7 @@ class KeyedHeap:
     def put_in_order(self, order: Order, entry: Entry) -> None:
         """Add `entry`, in the place of one with the same key."""
         slots, heap = self._slots, self._heap
-        slots[order[4]] = (order, entry)
+        slots[order[-1]] = (order, entry)
         heappush(heap, order)
         if len(heap) > 2 * len(slots) + _STALE_MIN:
             self._rebuild()
@@ -67,7 +67,7 @@ class KeyedHeap:
         """Take out and return the first entry, None if the heap is empty."""
         entry = self.peek()
         if entry is not None:
-            del self._slots[heappop(self._heap)[4]]
+            del self._slots[heappop(self._heap)[-1]]
         return entry
 
     def first(self, count: int) -> list[Entry]:
@@ -77,7 +77,7 @@ class KeyedHeap:
     def entries(self) -> tuple[Entry, ...]:
         """Return every entry in order."""
         slots = self._slots
-        return tuple(slots[order[4]][1] for order in sorted(order for order, _ in slots.values()))
+        return tuple(slots[order[-1]][1] for order in sorted(order for order, _ in slots.values()))
 
     def _in_order(self) -> Iterator[Entry]:
         """Yield the entries in order; k of them cost O(k log k).
@@ -96,7 +96,7 @@ class KeyedHeap:
                 yield entry
 
     def _live(self, order: Order) -> Entry | None:
-        slot = self._slots.get(order[4])
+        slot = self._slots.get(order[-1])
         return slot[1] if slot is not None and slot[0] is order else None
 
     def _rebuild(self) -> None:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from services.queue.core.entry import Popped
 from services.queue.core.incoming import SubQueue
+from services.queue.core.pod import QueuedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +17,23 @@ class WouldBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """The queue is closed and drained; `text` is upstream's error."""
+    """The queue is closed and drained; `text` is upstream's error, "" where it has none."""
 
-    text: str = "scheduling queue is closed"
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentTexts:
+    """Upstream's words for a failed pod that is in a sub-queue already; {pod} is ns/name."""
+
+    active: str
+    backoff: str
+    unschedulable: str
+
+    def text(self, where: SubQueue, pod: QueuedPod) -> str:
+        """Return the words for `pod` being in `where`."""
+        words: str = getattr(self, where.value)
+        return words.format(pod=f"{pod.namespace}/{pod.name}")
 
 
 Pop = Popped | WouldBlock | Closed

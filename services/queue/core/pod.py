@@ -1,18 +1,23 @@
 """What the queue knows of a pod, and of the assigned pods that may help it.
 
-The queue sees no resources and no nodes: identity, order, nomination, gates, a digest
-that tells whether an update may have made the pod schedulable, and the required
-affinity terms that an assigned pod can satisfy.
+The queue has no account of resources and nodes: it knows identity, order, nomination, gates,
+a digest that tells whether an update may have made the pod schedulable, the required
+affinity terms that an assigned pod can satisfy, and, for queueing hints, labels and spec.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
+
+from services.kube.pod import PodSpec
 
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
+
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 Rank = tuple[int, bytes]
 """The default order's number and the sort key: almost always only one of them says anything."""
@@ -30,19 +35,33 @@ class LabelMatcher(Protocol):
 class AffinityTerm:
     """One required pod affinity term of a pending pod.
 
-    `namespaces` is resolved: the pod's own namespace where the term names none.
+    `namespaces` is resolved: the pod's own namespace where the term names none and selects
+    none. `namespace_selector` None selects none.
     """
 
     namespaces: tuple[str, ...]
     selector: LabelMatcher
+    namespace_selector: LabelMatcher | None = None
+
+    def matches(self, assigned: AssignedPod) -> bool:
+        """Tell whether `assigned` is one of the pods that the term asks for."""
+        if assigned.namespace not in self.namespaces:
+            selector = self.namespace_selector
+            if selector is None or not selector.matches(assigned.namespace_labels):
+                return False
+        return self.selector.matches(assigned.labels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPod:
-    """A pod with a node, as far as the affinity of pending pods is concerned."""
+    """A pod with a node, as far as the affinity of pending pods is concerned.
+
+    `namespace_labels` are those of its namespace, for terms that select namespaces.
+    """
 
     namespace: str
     labels: Mapping[str, str]
+    namespace_labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +83,8 @@ class QueuedPod(NamedTuple):
 
     `nominated_node_name` is the one in the pod's status, "" for none. `sort_key` is the
     QueueSort plugin's order as data, ascending; empty is the default order, priority
-    descending. `gates` name what holds the pod back before it may become active.
+    descending. `gates` name the PreEnqueue plugins that hold the pod back before it may
+    become active. `labels` and `spec` are what queueing hints read; None where none does.
     `digest` covers everything outside status, resourceVersion and generation: two
     versions that differ there differ in their digest. Only an update compares digests, and
     only those of the two versions that it is given; elsewhere it may be empty.
@@ -79,11 +99,18 @@ class QueuedPod(NamedTuple):
     gates: tuple[str, ...] = ()
     digest: bytes = b""
     affinity_terms: tuple[AffinityTerm, ...] = ()
+    labels: Mapping[str, str] = _NO_LABELS
+    spec: PodSpec | None = None
 
     @property
     def key(self) -> PodKey:
         """The namespace and the name."""
         return (self.namespace, self.name)
+
+    @property
+    def node_name(self) -> str:
+        """Nothing: a pending pod has no node yet."""
+        return ""
 
     @property
     def ref(self) -> PodRef:
@@ -105,7 +132,4 @@ class QueuedPod(NamedTuple):
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
         getUnschedulablePodsWithMatchingAffinityTerm.
         """
-        return any(
-            assigned.namespace in term.namespaces and term.selector.matches(assigned.labels)
-            for term in self.affinity_terms
-        )
+        return any(term.matches(assigned) for term in self.affinity_terms)

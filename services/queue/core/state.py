@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from services.queue.core.backoff import NameBackoff
 from services.queue.core.entry import Entry, Popped
 from services.queue.core.nominator import NodeNominations
+from services.queue.core.rules import InFlightRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +22,11 @@ class BackingOff:
 class QueueState:
     """Everything that a queue knows, except its configuration.
 
-    `active` is in pop order, `backoff` in the order of expiry, `unschedulable` by
-    timestamp, `in_flight` by cycle, `name_backoffs` (v1.16) by last update. `now_ns` is
-    the last operation's time and `sequence` the last tie-break given. The flush times are
-    those of the last flush of each kind, -1 for never.
+    `active` is in pop order, `backoff` and `error_backoff` (v1.34) in the order of expiry,
+    `unschedulable` by timestamp with gated pods last, `in_flight` by cycle, `name_backoffs`
+    (v1.16) by last update; `record` is what queueing hints remember of pods in flight.
+    `now_ns` is the last operation's time and `sequence` the last tie-break given. The flush
+    times are those of the last flush of each kind, -1 for never.
     """
 
     mode: str
@@ -41,3 +43,5 @@ class QueueState:
     flushed_backoff_ns: int
     flushed_leftover_ns: int
     closed: bool
+    error_backoff: tuple[BackingOff, ...] = ()
+    record: InFlightRecord = field(default_factory=InFlightRecord)

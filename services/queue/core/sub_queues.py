@@ -1,31 +1,35 @@
-"""The three sub-queues as one, and the moves between them.
+"""The sub-queues as one, and what comes into each.
 
 An entry stands in one of them. One pod may have an entry in two, as upstream lets it.
 
-Source: kubernetes v1.20 internal/queue/scheduling_queue.go, movePodsToActiveOrBackoffQueue.
+Source: kubernetes v1.20 internal/queue/scheduling_queue.go, PriorityQueue; v1.34
+pkg/scheduler/backend/queue/backoff_queue.go, backoffQueue, which is two queues as one.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from services.queue.core.active_queue import ActiveQueue
 from services.queue.core.backoff import BackoffPolicy
 from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.entry import Entry
 from services.queue.core.incoming import IncomingPods, SubQueue
-from services.queue.core.pod import PodKey, QueuedPod
+from services.queue.core.pod import PodKey, PodRef, QueuedPod
 from services.queue.core.unschedulable import UnschedulablePods
 
 
 class SubQueues:
-    """activeQ, podBackoffQ and the unschedulable pods; what comes in is counted by event."""
+    """activeQ, the two backoffQs and the unschedulable pods; what comes in is counted by event.
 
-    __slots__ = ("active", "backoff", "incoming", "unschedulable")
+    `ranked` lets pods whose backoff ends together stand as in activeQ. The error backoff
+    stays empty in the modes that know none.
+    """
 
-    def __init__(self, policy: BackoffPolicy) -> None:
+    __slots__ = ("active", "backoff", "error_backoff", "incoming", "unschedulable")
+
+    def __init__(self, policy: BackoffPolicy, *, ranked: bool = False) -> None:
         self.active = ActiveQueue()
-        self.backoff = BackoffQueue(policy)
+        self.backoff = BackoffQueue(policy, ranked=ranked)
+        self.error_backoff = BackoffQueue(policy)
         self.unschedulable = UnschedulablePods()
         self.incoming = IncomingPods()
 
@@ -35,7 +39,15 @@ class SubQueues:
             return SubQueue.UNSCHEDULABLE
         if key in self.active:
             return SubQueue.ACTIVE
-        return SubQueue.BACKOFF if key in self.backoff else None
+        return SubQueue.BACKOFF if self.backs_off(key) else None
+
+    def backs_off(self, key: PodKey) -> bool:
+        """Tell whether a pod stands in one of the backoffQs."""
+        return key in self.backoff or key in self.error_backoff
+
+    def remove_backing_off(self, key: PodKey) -> Entry | None:
+        """Take a pod out of the backoffQs; None if it is in neither."""
+        return self.backoff.remove(key) or self.error_backoff.remove(key)
 
     def activate(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` active because of `event`."""
@@ -49,22 +61,27 @@ class SubQueues:
         self.incoming.record(SubQueue.BACKOFF, event)
         return SubQueue.BACKOFF
 
+    def back_off_error(self, entry: Entry, event: str) -> SubQueue:
+        """Let `entry` back off after an error because of `event`."""
+        self.error_backoff.put(entry)
+        self.incoming.record(SubQueue.BACKOFF, event)
+        return SubQueue.ERROR_BACKOFF
+
     def park(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` unschedulable because of `event`."""
         self.unschedulable.put(entry)
         self.incoming.record(SubQueue.UNSCHEDULABLE, event)
         return SubQueue.UNSCHEDULABLE
 
-    def release(self, entries: Iterable[Entry], event: str, now_ns: int) -> int:
-        """Make active, or let back off, what was taken from the unschedulable pods."""
-        released = 0
-        for entry in entries:
-            released += 1
-            if self.backoff.backs_off(entry, now_ns):
-                self.back_off(entry, event)
-            else:
-                self.activate(entry, event)
-        return released
+    def hold(self, pod: PodRef, gates: tuple[str, ...]) -> None:
+        """Change which gates hold a pod, in its entries, wherever they stand."""
+        for heap in (self.active, self.backoff, self.error_backoff):
+            entry = heap.get(pod.key)
+            if entry is not None and entry.pod.uid == pod.uid:
+                heap.put(entry.with_pod(entry.pod._replace(gates=gates)))
+        entry = self.unschedulable.get(pod.key)
+        if entry is not None and entry.pod.uid == pod.uid:
+            self.unschedulable.replace(entry.with_pod(entry.pod._replace(gates=gates)))
 
     def first(self, queue: SubQueue, count: int) -> list[Entry]:
         """Return the first `count` entries of `queue`, in its own order."""
@@ -73,18 +90,30 @@ class SubQueues:
                 return self.active.first(count)
             case SubQueue.BACKOFF:
                 return self.backoff.first(count)
+            case SubQueue.ERROR_BACKOFF:
+                return self.error_backoff.first(count)
             case SubQueue.UNSCHEDULABLE:
                 return self.unschedulable.first(count)
+            case SubQueue.GATED:
+                return self.unschedulable.first_gated(count)
 
     def sizes(self) -> dict[SubQueue, int]:
         """Return how many entries each has."""
+        gated = self.unschedulable.gated
         return {
             SubQueue.ACTIVE: len(self.active),
             SubQueue.BACKOFF: len(self.backoff),
-            SubQueue.UNSCHEDULABLE: len(self.unschedulable),
+            SubQueue.ERROR_BACKOFF: len(self.error_backoff),
+            SubQueue.UNSCHEDULABLE: len(self.unschedulable) - gated,
+            SubQueue.GATED: gated,
         }
 
     def pods(self) -> tuple[QueuedPod, ...]:
         """Return the pods of all: active in pop order, backing off by expiry, unschedulable."""
-        entries = (*self.active.entries(), *self.backoff.entries())
-        return tuple(entry.pod for entry in (*entries, *self.unschedulable.entries()))
+        entries = (
+            *self.active.entries(),
+            *self.backoff.entries(),
+            *self.error_backoff.entries(),
+            *self.unschedulable.entries(),
+        )
+        return tuple(entry.pod for entry in entries)

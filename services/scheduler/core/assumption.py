@@ -23,14 +23,14 @@ from services.scheduler.core.status import Code, Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedDown:
-    """The pod is not bound after all; `in_binding` tells that PreBind said so."""
+    """The pod is not bound after all; `in_binding` tells that PreBind or Bind said so."""
 
     verdict: Refused | Failed
     in_binding: bool
 
 
 def why_not_bound(framework: Framework, pod: Pod, suggested: Suggested) -> TurnedDown | None:
-    """Run Reserve, Permit and PreBind for an assumed pod; None where it may be bound.
+    """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
 
     Where it may not, everything is unreserved when this returns.
     """
@@ -42,6 +42,9 @@ def why_not_bound(framework: Framework, pod: Pod, suggested: Suggested) -> Turne
         framework.unreserve(pod, suggested.row)
         return TurnedDown(verdict=_in_scheduling(status), in_binding=False)
     status = framework.pre_bind(pod, suggested.node_name)
+    if status is None:
+        bound = framework.bind(pod, suggested.node_name)
+        status = None if bound.code is Code.SUCCESS else bound
     if status is not None:
         framework.unreserve(pod, suggested.row)
         return TurnedDown(verdict=_in_binding(status), in_binding=True)
@@ -70,6 +73,8 @@ def _in_binding(status: Status) -> Refused | Failed:
 
 
 def _failed(status: Status) -> Failed:
+    if status.code is Code.SKIP:
+        return Failed(message="no Bind plugin took the pod")
     waits = status.code is Code.WAIT
     said = "waiting at Permit is not served" if waits else status.message
     return Failed(message=f"running plugin {status.plugin!r}: {said}")

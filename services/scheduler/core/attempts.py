@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from services.kube.pod import Pod
 from services.scheduler.core import events
 from services.scheduler.core.assumption import TurnedDown, why_not_bound
-from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
     Attempt,
@@ -70,6 +70,8 @@ class Attempts:
             case NoNodes():
                 refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
                 return self._give_back(attempt, pod, refused)
+            case Errored(message=message, phases_ns=phases_ns):
+                return self._give_back(attempt, pod, Failed(message=message), phases_ns)
             case Unschedulable():
                 return self._refuse(cycle.framework, attempt, pod, result, now_ns)
 

@@ -2,7 +2,8 @@
 
 A column belongs to (plugin, key): every pod for which the plugin gives the same key shares it.
 It is exact: it recomputes the rows that the change log of its plugin's scope names, and all of
-them where the log has forgotten, the rows grew in number, or the plugin's epoch changed.
+them where the log has forgotten, the rows grew in number, or the plugin's epoch changed. Of
+Scope.CLUSTER it recomputes all rows, but only where the plugin's version differs.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ import numpy as np
 from services.kube.pod import Pod
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Int64s
-from services.scheduler.core.plugin import AnyFilter, AnyScore, Scope
+from services.scheduler.core.plugin import (
+    AnyFilter,
+    AnyScore,
+    ClusterFilterPlugin,
+    ClusterScorePlugin,
+    Scope,
+    ScoreError,
+)
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Status
 
@@ -24,7 +32,10 @@ _NOTHING: Int64s = np.zeros(0, dtype=np.int64)
 
 
 class FilterColumn:
-    """Codes of one filter, int64[nodes] in `codes`, right after `sync`."""
+    """Codes of one filter, int64[nodes] in `codes`, right after `sync`.
+
+    `rewritten` counts how often rows were recomputed that no log names.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -32,9 +43,12 @@ class FilterColumn:
         "_position",
         "_snapshot",
         "_statuses",
+        "_version",
+        "_whole",
         "codes",
         "plugin",
         "pre",
+        "rewritten",
     )
 
     def __init__(self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot) -> None:
@@ -45,11 +59,17 @@ class FilterColumn:
         self._log = _log(plugin.scope, snapshot)
         self._position = -1
         self._statuses: dict[int, Status] = {}
+        self._version: Hashable = None
+        self._whole = plugin if isinstance(plugin, ClusterFilterPlugin) else None
+        self.rewritten = 0
 
     def sync(self) -> None:
         """Recompute what changed."""
         capacity = self._snapshot.columns.capacity
         if self._position == self._log.end and len(self.codes) == capacity:
+            return
+        if self._whole is not None:
+            self._sync_whole(self._whole, capacity)
             return
         rows = self._log.since(self._position) if len(self.codes) == capacity else None
         if rows is None:
@@ -57,6 +77,16 @@ class FilterColumn:
             self.codes = np.zeros(capacity, dtype=np.int64)
         self._position = self._log.end
         self.plugin.filter(self.pre.data, self._snapshot, rows, self.codes)
+
+    def _sync_whole(self, plugin: ClusterFilterPlugin[Any], capacity: int) -> None:
+        self._position = self._log.end
+        version = plugin.filter_version(self.pre.data, self._snapshot)
+        if version == self._version and len(self.codes) == capacity:
+            return
+        self._version = version
+        self.codes = np.zeros(capacity, dtype=np.int64)
+        plugin.filter(self.pre.data, self._snapshot, self._snapshot.columns.rows, self.codes)
+        self.rewritten += 1
 
     def status(self, code: int) -> Status:
         """Return what a code other than 0 stands for."""
@@ -67,32 +97,48 @@ class FilterColumn:
 
 
 class ScoreColumn:
-    """Raw scores of one plugin, int64[nodes] in `scores`, right after `sync`."""
+    """Raw scores of one plugin, int64[nodes] in `scores`, right after `sync`.
+
+    `failure` is how the plugin failed when it was last asked, "" where it did not; it is asked
+    again when a node or a pod has changed. `rewritten` counts how often rows were recomputed that
+    no log names.
+    """
 
     __slots__ = (
         "__weakref__",
-        "_data",
         "_epoch",
         "_log",
         "_position",
         "_snapshot",
+        "_version",
+        "_whole",
+        "data",
+        "failure",
         "plugin",
+        "rewritten",
         "scores",
     )
 
     def __init__(self, plugin: AnyScore, pod: Pod, snapshot: Snapshot) -> None:
         self.plugin = plugin
         self.scores = _NOTHING
-        self._data: Any = plugin.pre_score(pod, snapshot)
+        self.failure = ""
+        self.data: Any = plugin.pre_score(pod, snapshot)
         self._snapshot = snapshot
         self._log = _log(plugin.scope, snapshot)
         self._position = -1
         self._epoch = plugin.score_epoch(snapshot)
+        self._version: Hashable = None
+        self._whole = plugin if isinstance(plugin, ClusterScorePlugin) else None
+        self.rewritten = 0
 
     def sync(self) -> None:
         """Recompute what changed."""
         capacity = self._snapshot.columns.capacity
         if self._position == self._log.end and len(self.scores) == capacity:
+            return
+        if self._whole is not None:
+            self._sync_whole(self._whole, capacity)
             return
         epoch = self.plugin.score_epoch(self._snapshot)
         whole = epoch != self._epoch or len(self.scores) != capacity
@@ -101,7 +147,25 @@ class ScoreColumn:
             rows = self._snapshot.columns.rows
             self.scores = np.zeros(capacity, dtype=np.int64)
         self._position, self._epoch = self._log.end, epoch
-        self.plugin.score(self._data, self._snapshot, rows, self.scores)
+        self._score(rows)
+
+    def _sync_whole(self, plugin: ClusterScorePlugin[Any], capacity: int) -> None:
+        self._position = self._log.end
+        version = plugin.score_version(self.data, self._snapshot)
+        if version == self._version and len(self.scores) == capacity:
+            return
+        self._version = version
+        self.scores = np.zeros(capacity, dtype=np.int64)
+        self._score(self._snapshot.columns.rows)
+        self.rewritten += 1
+
+    def _score(self, rows: Int64s) -> None:
+        try:
+            self.plugin.score(self.data, self._snapshot, rows, self.scores)
+            self.failure = ""
+        except ScoreError as error:
+            self.failure = str(error) or type(error).__name__
+            self._position, self._version = -1, None
 
 
 class CachedColumns:

@@ -26,7 +26,7 @@ from services.scheduler.core.kernels import Int8s
 from services.scheduler.core.node_dry_run import NodeDryRun
 from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.status import Status
+from services.scheduler.core.status import Code, Status
 
 _OVERRIDDEN = 127
 """A refuser for rows where nominated pods make the difference."""
@@ -64,7 +64,15 @@ class NoNodes:
     """The snapshot has no node at all; nothing can be preempted."""
 
 
-CycleResult = Suggested | Unschedulable | NoNodes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errored:
+    """A plugin failed, which ends the cycle; `message` names it, as upstream does."""
+
+    message: str
+    phases_ns: Mapping[str, int] = field(default_factory=dict)
+
+
+CycleResult = Suggested | Unschedulable | NoNodes | Errored
 
 
 class Cycle:
@@ -98,6 +106,9 @@ class Cycle:
         if ran or refused:
             laps.take("PreFilter")
         if refused:
+            message = _pre_filter_error(shape.pre_filter.refusal)
+            if message:
+                return Errored(message=message, phases_ns=laps.phases_ns)
             diagnosis = refused_by_pre_filter(shape.pre_filter, self._snapshot.columns.alive)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         shape.sync()
@@ -127,6 +138,9 @@ class Cycle:
         overridden = nominated_refusals(self._snapshot, pod, shape, fitting_only=True)
         refuser = _with(shape.refuser, overridden)
         laps.take("Filter")
+        message = _filter_error(shape, refuser, overridden) or _score_error(shape, refuser)
+        if message:
+            return Errored(message=message, phases_ns=laps.phases_ns)
         chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
         if chosen.feasible > 1 and self.framework.weights:
             laps.take("Score")
@@ -138,7 +152,7 @@ class Cycle:
         return Suggested(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
-            evaluated=self._evaluated(shape),
+            evaluated=chosen.looked_at or self._evaluated(shape),
             feasible=chosen.feasible,
             tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
@@ -169,6 +183,30 @@ def nominated_refusals(
         if refusal is not None:
             found[row] = refusal
     return found
+
+
+def _pre_filter_error(refusal: Status | None) -> str:
+    if refusal is None or refusal.code is not Code.ERROR:
+        return ""
+    return f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
+
+
+def _filter_error(shape: Shape, refuser: Int8s, overridden: Mapping[int, Status]) -> str:
+    """Return how a filter failed, "" where none did; a node refused before it hides that."""
+    statuses = [status for status in overridden.values() if status.code is Code.ERROR]
+    failure = statuses[0] if statuses else shape.filter_failure(refuser)
+    return filter_error_text(failure) if failure else ""
+
+
+def filter_error_text(failure: Status) -> str:
+    """Return the message of a cycle that a filter's failure ends."""
+    return f'running "{failure.plugin}" filter plugin: {failure.message}'
+
+
+def _score_error(shape: Shape, refuser: Int8s) -> str:
+    """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
+    scored = shape.score_failure and int(np.count_nonzero(refuser == 0)) > 1
+    return shape.score_failure if scored else ""
 
 
 def _with(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:

@@ -14,11 +14,12 @@ import numpy as np
 from services.kube.pod import Pod
 from services.scheduler.core import twins
 from services.scheduler.core.cached_columns import ScoreColumn
-from services.scheduler.core.cycle import nominated_refusals
+from services.scheduler.core.cycle import filter_error_text, nominated_refusals
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin import Normalization
-from services.scheduler.core.shape import EQUAL_SCORE, EXCLUDED, Shape
-from services.scheduler.core.status import Status
+from services.scheduler.core.shape import EXCLUDED, Shape
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,9 @@ class Verdicts:
     """The verdicts by node name.
 
     `refusals` holds every node that does not fit; `pre_filtered` names those that PreFilter
-    refused; where that was all of them, no plugin counts as skipped. Skipped plugins have no
-    scores and add 0 to `totals`; in a profile without score plugins each total is EQUAL_SCORE.
+    refused; where that was all of them, those count as skipped that came before. Skipped plugins
+    have no scores and add 0 to `totals`, which are the sums of the weighted scores. `error` is how
+    a plugin failed, on any node that the plugins before it spared; there are no verdicts then.
     """
 
     feasible: tuple[str, ...]
@@ -47,6 +49,14 @@ class Verdicts:
     scores: Mapping[str, Mapping[str, NodeScore]] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
     best: tuple[str, ...] = ()
+    error: str = ""
+
+
+def no_verdicts(error: str) -> Verdicts:
+    """Return those of a cycle that ended in an error."""
+    return Verdicts(
+        feasible=(), refusals={}, pre_filtered=frozenset(), skipped_filters=(), error=error
+    )
 
 
 def evaluate(framework: Framework, pod: Pod) -> Verdicts:
@@ -61,17 +71,18 @@ def evaluate(framework: Framework, pod: Pod) -> Verdicts:
             feasible=(),
             refusals=dict.fromkeys(names.values(), refusal),
             pre_filtered=frozenset(names.values()),
-            skipped_filters=(),
+            skipped_filters=shape.skipped_filters,
         )
     refusals = _refusals(framework, pod, shape, rows)
     feasible = sorted((row for row in rows if row not in refusals), key=lambda row: names[row])
+    failed = [status for status in refusals.values() if status.code is Code.ERROR]
+    if failed or (feasible and shape.score_failure):
+        return no_verdicts(filter_error_text(failed[0]) if failed else shape.score_failure)
     scores = {
-        column.plugin.name: _scores(column, weight, feasible) for weight, column in shape.scores
+        column.plugin.name: _scores(column, weight, feasible, snapshot)
+        for weight, column in shape.scores
     }
-    least = 0 if framework.weights else EQUAL_SCORE
-    totals = [
-        sum((column[i].weighted for column in scores.values()), least) for i in range(len(feasible))
-    ]
+    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
     fitting = [names[row] for row in feasible]
     return Verdicts(
         feasible=tuple(fitting),
@@ -104,13 +115,29 @@ def _refusals(
     return found
 
 
-def _scores(column: ScoreColumn, weight: int, rows: Sequence[int]) -> list[NodeScore]:
+def _scores(
+    column: ScoreColumn, weight: int, rows: Sequence[int], snapshot: Snapshot
+) -> list[NodeScore]:
+    column.sync()
     raw: list[int] = column.scores[list(rows)].tolist()
     kind = column.plugin.normalization
     scaled = raw
-    if kind is not Normalization.NONE:
+    if kind is Normalization.OWN:
+        raw, scaled = _own_scores(column, rows, snapshot)
+    elif kind is not Normalization.NONE:
         scaled = twins.normalized(raw, reverse=kind is Normalization.REVERSE)
     return [
         NodeScore(raw=given, normalized=score, weighted=weight * score)
         for given, score in zip(raw, scaled, strict=True)
     ]
+
+
+def _own_scores(
+    column: ScoreColumn, rows: Sequence[int], snapshot: Snapshot
+) -> tuple[list[int], list[int]]:
+    places = np.argsort(rows)
+    ascending = np.asarray(rows, dtype=np.int64)[places]
+    found = column.plugin.normalize(column.data, snapshot, ascending, column.scores[ascending])
+    raw, scores = np.zeros_like(found.raw), np.zeros_like(found.scores)
+    raw[places], scores[places] = found.raw, found.scores
+    return raw.tolist(), scores.tolist()

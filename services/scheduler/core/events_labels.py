@@ -38,6 +38,26 @@ class ClusterEvent(StrEnum):
     PENDING_POD_GATES_ELIMINATED = "UnschedulablePodSchedulingGatesEliminated"
     PENDING_POD_TOLERATION_CHANGE = "UnschedulablePodTolerationChange"
 
+    VOLUME_ADD = "PersistentVolumeAdd"
+    VOLUME_UPDATE = "PersistentVolumeUpdate"
+    CLAIM_ADD = "PersistentVolumeClaimAdd"
+    CLAIM_UPDATE = "PersistentVolumeClaimUpdate"
+    STORAGE_CLASS_ADD = "StorageClassAdd"
+    STORAGE_CLASS_UPDATE = "StorageClassUpdate"
+    CSI_NODE_ADD = "CSINodeAdd"
+    CSI_NODE_UPDATE = "CSINodeUpdate"
+    CSI_DRIVER_UPDATE = "CSIDriverUpdate"
+    CSI_STORAGE_CAPACITY_ADD = "CSIStorageCapacityAdd"
+    CSI_STORAGE_CAPACITY_UPDATE = "CSIStorageCapacityUpdate"
+    VOLUME_ATTACHMENT_DELETE = "VolumeAttachmentDelete"
+    PV_ADD = "PvAdd"
+    PV_UPDATE = "PvUpdate"
+    PVC_ADD = "PvcAdd"
+    PVC_UPDATE = "PvcUpdate"
+    SERVICE_ADD = "ServiceAdd"
+    SERVICE_UPDATE = "ServiceUpdate"
+    SERVICE_DELETE = "ServiceDelete"
+
     @property
     def printed(self) -> str:
         """Return the label as upstream v1.34 prints it, such as "NodeUpdateNodeTaint"."""

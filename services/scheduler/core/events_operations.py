@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.scheduler.core.catalog import Kept
 from services.scheduler.core.events_labels import ClusterEvent
 
 
@@ -55,8 +56,8 @@ class Move:
     """
 
     event: ClusterEvent
-    old: Pod | Node | None = None
-    new: Pod | Node | None = None
+    old: Pod | Node | Kept | None = None
+    new: Pod | Node | Kept | None = None
     priority_at_most: int | None = None
     all_but_uid: str = ""
 

@@ -14,7 +14,9 @@ from services.scheduler.core.columns import Int64s
 from services.scheduler.core.diagnosis import Diagnosis
 from services.scheduler.core.dry_run import DryRun
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.node_dry_run import NodeDryRun
 from services.scheduler.core.preemption.survey import Survey
+from services.scheduler.core.shape import Shape
 from services.scheduler.core.status import Code
 from services.scheduler.core.surveyor import Surveyor
 
@@ -37,6 +39,11 @@ class SnapshotFailedCycle:
         self._pod = pod
         self._diagnosis = diagnosis
         self._surveyor = surveyor
+        self._shape: Shape | None = None
+
+    def prepared(self, plugin: str) -> bool:
+        """Tell whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
+        return plugin in self._framework.shape(self._pod).pre_filter_ran
 
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
@@ -80,7 +87,9 @@ class SnapshotFailedCycle:
         """Begin a dry run of the pod on `node`."""
         row = self._snapshot.row(node)
         assert row is not None, f"{node} is not in the snapshot"
-        return self._framework.dry_run(self._pod, row)
+        if self._shape is None:
+            self._shape = self._framework.shape(self._pod)
+        return NodeDryRun(self._pod, row, self._shape, self._snapshot)
 
     def _potential_rows(self) -> Int64s:
         listed = self._snapshot.rows_in_order()

@@ -5,16 +5,16 @@ Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from services.kube.pod import Pod, PodSpec
+from services.kube.pod import Pod
 from services.scheduler.core.cached_columns import CachedColumns
 from services.scheduler.core.node_dry_run import NodeDryRun
+from services.scheduler.core.participants import VerdictPlugins, WeightedScore
 from services.scheduler.core.plugin import (
-    AnyFilter,
     BindPlugin,
-    FilterPlugin,
     PermitPlugin,
     Plugin,
     PodColumnsPlugin,
@@ -25,16 +25,15 @@ from services.scheduler.core.plugin import (
     QueueSortPlugin,
     ReservePlugin,
     Scope,
-    ScorePlugin,
 )
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
 from services.scheduler.core.preemption.view import FailedCycle
-from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.registry import SERVED, Registry
-from services.scheduler.core.shape import Shape, WeightedScore
+from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile, expanded
+from services.scheduler.core.registry import SERVED, Registry, made, takes_part
+from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
+from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
 
 _OF_ONE_NODE = (Scope.NODE, Scope.PODS)
 _CELLS_MAX = 2 * 1024 * 1024
@@ -52,38 +51,53 @@ class Framework:
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile
-        served = [each for each in profile.plugins if each.name in registry]
-        self.plugins: tuple[Plugin, ...] = tuple(registry[each.name]() for each in served)
-        self._filters: list[AnyFilter] = [p for p in self.plugins if isinstance(p, FilterPlugin)]
-        self._scores = [
-            WeightedScore(plugin, setting.weight)
-            for setting, plugin in zip(served, self.plugins, strict=True)
-            if isinstance(plugin, ScorePlugin) and setting.scores
-        ]
-        self.weights: Mapping[str, int] = {e.plugin.name: e.weight for e in self._scores}
-        self.post_filters = [p for p in self.plugins if isinstance(p, PostFilterPlugin)]
-        self._gates = [p for p in self.plugins if isinstance(p, PreEnqueuePlugin)]
-        self._sorts = [p for p in self.plugins if isinstance(p, QueueSortPlugin)]
-        self._reserves = [p for p in self.plugins if isinstance(p, ReservePlugin)]
-        self._permits = [p for p in self.plugins if isinstance(p, PermitPlugin)]
-        self._pre_binds = [p for p in self.plugins if isinstance(p, PreBindPlugin)]
-        self._binds = [p for p in self.plugins if isinstance(p, BindPlugin)]
-        self._post_binds = [p for p in self.plugins if isinstance(p, PostBindPlugin)]
+        plugins = made(profile, registry)
+        self.plugins: tuple[Plugin, ...] = tuple(plugins.values())
+        points = expanded(
+            profile, lambda name, at: name in plugins and takes_part(plugins[name], at)
+        )
+
+        def at(point: Point) -> list[Any]:
+            return [plugins[name] for name in points.names[point]]
+
+        self._verdicts = VerdictPlugins(
+            pre_filters=tuple(at(Point.PRE_FILTER)),
+            filters=tuple(at(Point.FILTER)),
+            pre_scores=tuple(at(Point.PRE_SCORE)),
+            scores=tuple(
+                WeightedScore(plugin, points.weights[plugin.name]) for plugin in at(Point.SCORE)
+            ),
+        )
+        self.weights: Mapping[str, int] = points.weights
+        self.filter_order = points.names[Point.FILTER]
+        self.post_filters: list[PostFilterPlugin] = at(Point.POST_FILTER)
+        self._gates: list[PreEnqueuePlugin] = at(Point.PRE_ENQUEUE)
+        self._sorts: list[QueueSortPlugin] = at(Point.QUEUE_SORT)
+        self._reserves: list[ReservePlugin] = at(Point.RESERVE)
+        self._permits: list[PermitPlugin] = at(Point.PERMIT)
+        self._pre_binds: list[PreBindPlugin] = at(Point.PRE_BIND)
+        self._binds: list[BindPlugin] = at(Point.BIND)
+        self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
-        self._shapes: dict[PodSpec | tuple[PodSpec, str], Shape] = {}
+        self._shapes: dict[Hashable, Shape] = {}
+        self._asked = _asked_for_each_pod(self._verdicts, volumes=False)
+        self._asked_with_volumes = _asked_for_each_pod(self._verdicts, volumes=True)
         for plugin in self.plugins:
             if isinstance(plugin, PodColumnsPlugin):
                 snapshot.follow(plugin.name, plugin)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """Return why a pod must stay out of activeQ, None where it need not."""
-        return next((s for s in (gate.pre_enqueue(pod) for gate in self._gates) if s), None)
+        for gate in self._gates:
+            status = gate.pre_enqueue(pod)
+            if status is not None:
+                return status
+        return None
 
-    def sort_key(self, pod: Pod, queued_ns: int) -> tuple[int, int]:
-        """Return a pod's key in activeQ, the least first; `queued_ns` is its queue time."""
-        assert len(self._sorts) == 1, "a profile has one QueueSort plugin"
-        return self._sorts[0].sort_key(pod, queued_ns)
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return a pod's key in activeQ, the least first; empty: by priority."""
+        return self._sorts[0].sort_key(pod) if self._sorts else b""
 
     def shape(self, pod: Pod) -> Shape:
         """Return the verdicts about pods of that shape, up to date; PreFilter to Score."""
@@ -94,21 +108,26 @@ class Framework:
 
     def pre_filtered(self, pod: Pod) -> tuple[Shape, bool]:
         """Return the shape before `sync`, and whether PreFilter ran for it now."""
-        key = (pod.spec, pod.node_name) if pod.node_name else pod.spec
+        key = self._key(pod)
         known = self._shapes.pop(key, None)
         if known is None:
             self._make_room()
-        shape = known or Shape(pod, self._filters, self._scores, self._cache, self.snapshot)
+        shape = known or Shape(pod, self._verdicts, self._cache, self.snapshot)
         self._shapes[key] = shape
         return shape, known is None
+
+    def _key(self, pod: Pod) -> Hashable:
+        """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
+        snapshot = self.snapshot
+        asks = self._asked_with_volumes if pod.spec.volumes else self._asked
+        asked = [ask(pod, snapshot) for ask in asks]
+        if asked.count(None) != len(asked):
+            return (pod.spec, pod.node_name, *asked)
+        return (pod.spec, pod.node_name) if pod.node_name else pod.spec
 
     def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
         """Return one node to be changed hypothetically for `pod`."""
         return NodeDryRun(pod, row, self.shape(pod), self.snapshot)
-
-    def fit_only(self, pod: Pod) -> bool:
-        """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
-        return self.shape(pod).fit_only
 
     def waits_for_pods(self, pod: Pod) -> bool:
         """Tell whether a pod that comes to a node may make `pod` fit there or elsewhere.
@@ -117,7 +136,7 @@ class Framework:
         """
         return any(
             plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
-            for plugin in self._filters
+            for plugin in self._verdicts.filters
         )
 
     def post_filter(
@@ -161,14 +180,19 @@ class Framework:
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:
         """Run PreBind; the first refusal, or None."""
-        answers = (plugin.pre_bind(pod, node_name) for plugin in self._pre_binds)
-        return next((status for status in answers if status is not None), None)
+        for plugin in self._pre_binds:
+            status = plugin.pre_bind(pod, node_name)
+            if status is not None:
+                return status
+        return None
 
     def bind(self, pod: Pod, node_name: str) -> Status:
-        """Run Bind: the answer of the first plugin that does not skip."""
-        answers = (plugin.bind(pod, node_name) for plugin in self._binds)
-        skipped = Status(code=Code.SKIP)
-        return next((status for status in answers if status.code is not Code.SKIP), skipped)
+        """Run Bind: the answer of the first plugin that does not skip; success without any."""
+        for plugin in self._binds:
+            status = plugin.bind(pod, node_name)
+            if status.code is not Code.SKIP:
+                return status
+        return SKIPPED if self._binds else SUCCESS
 
     def post_bind(self, pod: Pod, node_name: str) -> None:
         """Run PostBind."""
@@ -179,6 +203,26 @@ class Framework:
         by_cells = max(_SHAPES_LEAST, _CELLS_MAX // self.snapshot.columns.capacity)
         while len(self._shapes) >= min(by_cells, self.shapes_max):
             del self._shapes[next(iter(self._shapes))]
+
+
+def _asked_for_each_pod(
+    plugins: VerdictPlugins, *, volumes: bool
+) -> tuple[Callable[[Pod, Snapshot], Hashable | None], ...]:
+    """Return the keys that follow from more than a pod's spec, as functions of the pod.
+
+    `volumes` tells that the pod has some.
+    """
+
+    def is_asked(plugin: Plugin) -> bool:
+        return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
+
+    filters = {each.name: each for each in (*plugins.pre_filters, *plugins.filters)}
+    weighted = [each.plugin for each in plugins.scores]
+    scores = {each.name: each for each in (*plugins.pre_scores, *weighted)}
+    return (
+        *(each.filter_key for each in filters.values() if is_asked(each)),
+        *(each.score_key for each in scores.values() if is_asked(each)),
+    )
 
 
 def _together(refused: Sequence[CannotHelp]) -> CannotHelp:

@@ -22,13 +22,15 @@ from services.scheduler.core.snapshot import Snapshot
 class Choice:
     """The row taken (-1 where none is feasible).
 
-    `feasible` rows fitted, and `tied` of them had the best `total`.
+    `feasible` rows fitted, and `tied` of them had the best `total`. `looked_at` counts the rows
+    that were asked where that was not all of them, 0 else.
     """
 
     row: int
     feasible: int
     total: int
     tied: int
+    looked_at: int = 0
 
 
 class HostChoice(Protocol):

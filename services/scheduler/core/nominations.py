@@ -13,25 +13,28 @@ from services.kube.pod import Pod
 
 
 class Nominations:
-    """Nominated pods by node, in the order of their nomination."""
+    """Nominated pods by node, in the order of their nomination; `epoch` counts the changes."""
 
-    __slots__ = ("_by_node", "_node_of")
+    __slots__ = ("_by_node", "_node_of", "epoch")
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}
+        self.epoch = 0
 
     def put(self, pod: Pod, node_name: str) -> None:
         """Nominate `pod`; one that was nominated already moves to the end."""
         self.drop(pod.uid)
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
         self._node_of[pod.uid] = node_name
+        self.epoch += 1
 
     def drop(self, uid: str) -> None:
         """Forget a pod's nomination, if it has one."""
         node_name = self._node_of.pop(uid, None)
         if node_name is None:
             return
+        self.epoch += 1
         del self._by_node[node_name][uid]
         if not self._by_node[node_name]:
             del self._by_node[node_name]
@@ -47,6 +50,10 @@ class Nominations:
     def node_names(self) -> Sequence[str]:
         """Return the nodes that pods are nominated to."""
         return tuple(self._by_node)
+
+    def all(self) -> Sequence[Pod]:
+        """Return every nominated pod."""
+        return [pod for held in self._by_node.values() for pod in held.values()]
 
     def counted(self, node_name: str, pod: Pod) -> Sequence[Pod]:
         """Return the nominated pods that `pod` has to leave room for on a node.

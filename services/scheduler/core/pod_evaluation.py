@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.kube.pod import Pod
-from services.scheduler.core.cycle import Cycle, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
-from services.scheduler.core.evaluate import Verdicts, evaluate
+from services.scheduler.core.evaluate import Verdicts, evaluate, no_verdicts
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
-from services.scheduler.core.plugin import FilterPlugin
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
@@ -22,8 +21,9 @@ class PodEvaluation:
     """All that is found about a pod; texts are kube-scheduler's.
 
     `host` is "" where no node fits, and `fast_path` "nominatedNode" or "singleFeasibleNode" where
-    a cycle returns without scoring. `preemption` is None where a node fits or where preemption is
-    disabled.
+    a cycle returns without scoring. `error` is how the cycle failed, without any verdict then.
+    `preemption` is what the preemptor finds, with the outcome of PostFilter as a whole; it is None
+    where a node fits or where preemption is disabled.
     """
 
     profile: str
@@ -37,6 +37,7 @@ class PodEvaluation:
     unschedulable_plugins: tuple[str, ...] = ()
     preemption: PreemptionEvaluation | None = None
     preemption_disabled: bool = False
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class _Found:
     pre_filter: Status | None = None
     unschedulable_plugins: tuple[str, ...] = ()
     preemption: PreemptionEvaluation | None = field(default=None)
+    error: str = ""
 
 
 def evaluate_pod(
@@ -65,19 +67,27 @@ def evaluate_pod(
             found = _Found(host=suggested.node_name, fast_path=_fast_path(pod, suggested))
         case NoNodes():
             found = _Found(fit_error=NO_NODES_TEXT)
+        case Errored(message=message):
+            found = _Found(error=message)
         case Unschedulable(diagnosis=diagnosis):
             view = SnapshotFailedCycle(pod, framework, diagnosis)
             tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
-            found = _refused(
-                diagnosis,
+            outcome = framework.post_filter(pod, view, tie_break=tie_break, now_ns=now_ns)
+            judged = (
                 preemptor.evaluate(pod, view, tie_break=tie_break, now_ns=now_ns)
                 if preemptor is not None
-                else None,
+                else None
             )
+            if judged is not None and outcome is not None:
+                judged = replace(judged, outcome=outcome)
+            found = _refused(diagnosis, judged)
+    verdicts = no_verdicts(found.error) if found.error else evaluate(framework, pod)
+    if verdicts.error:
+        found = _Found(error=verdicts.error)
     return PodEvaluation(
         profile=framework.profile.scheduler_name,
-        verdicts=evaluate(framework, pod),
-        filter_order=tuple(p.name for p in framework.plugins if isinstance(p, FilterPlugin)),
+        verdicts=verdicts,
+        filter_order=framework.filter_order,
         weights=framework.weights,
         host=found.host,
         fast_path=found.fast_path,
@@ -86,6 +96,7 @@ def evaluate_pod(
         unschedulable_plugins=found.unschedulable_plugins,
         preemption=found.preemption,
         preemption_disabled=preemptor is None,
+        error=found.error,
     )
 
 

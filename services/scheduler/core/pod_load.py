@@ -9,19 +9,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.kube.pod import PodSpec
+from services.kube.pod import ContainerResources, Pod, PodSpec
 from services.scheduler.core.columns import Columns, Int64s
 from services.scheduler.core.host_ports import HostPort, host_ports
 from services.scheduler.core.requests import PodRequests, pod_requests
+from services.scheduler.core.resize import is_resize_infeasible, spec_in_force
 
 _SPECS_MAX = 65_536
+
+Given = tuple[ContainerResources, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodLoad:
     """One pod's weight: `amounts` int64[resources], `non_zero` int64[2] (CPU, memory), ports.
 
-    `taken` is `amounts` once more, as (column, amount) of what is not 0.
+    `taken` is `amounts` once more, as (column, amount) of what is not 0. `is_affine` tells that it
+    has terms of pod affinity or anti-affinity.
     """
 
     requests: PodRequests
@@ -29,16 +33,18 @@ class PodLoad:
     taken: tuple[tuple[int, int], ...]
     non_zero: Int64s
     ports: tuple[HostPort, ...]
+    is_affine: bool
 
 
 class PodLoads:
     """Loads by spec, which is compared by identity; forgets all when it holds too many."""
 
-    __slots__ = ("_by_spec", "_columns")
+    __slots__ = ("_by_spec", "_columns", "_in_force")
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
         self._by_spec: dict[PodSpec, PodLoad] = {}
+        self._in_force: dict[tuple[PodSpec, Given, bool], PodSpec] = {}
 
     def of(self, spec: PodSpec) -> PodLoad:
         """Return the load of pods of that spec, as wide as the columns are now."""
@@ -48,6 +54,18 @@ class PodLoads:
                 self._by_spec.clear()
             load = self._by_spec[spec] = self._compute(spec)
         return load
+
+    def spec_in_force(self, pod: Pod) -> PodSpec:
+        """Return the spec that an assigned pod counts with, one object for pods that are alike."""
+        if not pod.given:
+            return pod.spec
+        key = (pod.spec, pod.given, is_resize_infeasible(pod))
+        spec = self._in_force.get(key)
+        if spec is None:
+            if len(self._in_force) >= _SPECS_MAX:
+                self._in_force.clear()
+            spec = self._in_force[key] = spec_in_force(pod)
+        return spec
 
     def _compute(self, spec: PodSpec) -> PodLoad:
         requests = pod_requests(spec)
@@ -62,4 +80,5 @@ class PodLoads:
             taken=tuple((index, amount) for index, amount in indexed.items() if amount),
             non_zero=np.array(non_zero, dtype=np.int64),
             ports=host_ports(spec),
+            is_affine=spec.has_pod_affinity,
         )

@@ -1,34 +1,151 @@
-"""A profile: which plugins, in which order, with which weights.
+"""A profile: which plugins run at which extension point, in which order, with which weights.
 
-Source: kubernetes v1.34 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins.
+A profile names its plugins as a configuration does: for all points at once (multiPoint), and by
+point, where a plugin may be added, moved, weighted or left out. `expanded` makes of both the list
+of each point.
+
+Source: kubernetes v1.34 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins;
+pkg/scheduler/framework/runtime/framework.go, expandMultiPointPlugins, getScoreWeights.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
 
 from services.kube.pod import DEFAULT_SCHEDULER
+
+ALL = "*"
+"""Disables every plugin that is not enabled at the same point."""
+
+_TOTAL_SCORE_MAX = 2**63 - 1
+_NODE_SCORE_MAX = 100
+
+
+class Point(Enum):
+    """An extension point, under its name in a configuration."""
+
+    PRE_ENQUEUE = "preEnqueue"
+    QUEUE_SORT = "queueSort"
+    PRE_FILTER = "preFilter"
+    FILTER = "filter"
+    POST_FILTER = "postFilter"
+    PRE_SCORE = "preScore"
+    SCORE = "score"
+    RESERVE = "reserve"
+    PERMIT = "permit"
+    PRE_BIND = "preBind"
+    BIND = "bind"
+    POST_BIND = "postBind"
+
+
+class ProfileError(ValueError):
+    """Plugins that cannot work together; `point` is where, None for the profile as a whole."""
+
+    def __init__(self, point: Point | None, text: str) -> None:
+        super().__init__(text)
+        self.point = point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSetting:
-    """A plugin of a profile; `weight` multiplies its normalised scores.
-
-    With `scores` off it takes part at every point but Score, as a configuration's
-    `score: {disabled: ...}` has it.
-    """
+    """A plugin of a profile; `weight` multiplies its normalised scores."""
 
     name: str
     weight: int = 1
-    scores: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSet:
+    """What a profile says of one point: plugins to run, and names (or ALL) to leave out."""
+
+    enabled: tuple[PluginSetting, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+NOTHING_SAID = PluginSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """The plugins of one scheduler name, in the order in which they run at each point."""
+    """The plugins of one scheduler name.
+
+    plugins: those of all points, in the order in which they run. at: what is said of single
+    points. args: the arguments of plugins that have some, by name.
+    percentage_of_nodes_to_score: upstream's sampling, None where the profile leaves it to the
+    configuration.
+    """
 
     plugins: tuple[PluginSetting, ...]
+    at: Mapping[Point, PluginSet] = field(default_factory=lambda: MappingProxyType({}))
+    args: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     scheduler_name: str = DEFAULT_SCHEDULER
+    percentage_of_nodes_to_score: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """The names of each point's plugins in order, and the weights of those that score."""
+
+    names: Mapping[Point, tuple[str, ...]]
+    weights: Mapping[str, int]
+
+
+Implements = Callable[[str, Point], bool]
+
+
+def expanded(profile: Profile, implements: Implements) -> Expanded:
+    """Return each point's plugins; `implements` tells whether a plugin takes part at a point.
+
+    Those that the point lists and multiPoint too come first, then the others of multiPoint, then
+    the others that the point lists. Raises ProfileError.
+    """
+    names = {point: _at(point, profile, implements) for point in Point}
+    weights = _weights(profile, implements)
+    return Expanded(names=names, weights={name: weights[name] for name in names[Point.SCORE]})
+
+
+def _at(point: Point, profile: Profile, implements: Implements) -> tuple[str, ...]:
+    said = profile.at.get(point, NOTHING_SAID)
+    listed = [setting.name for setting in said.enabled]
+    for name in listed:
+        if not implements(name, point):
+            raise ProfileError(point, f'plugin "{name}" has no {point.value} extension point')
+    _refuse_repeated(point, listed)
+    if ALL in said.disabled:
+        return tuple(listed)
+    everywhere = [
+        setting.name
+        for setting in profile.plugins
+        if implements(setting.name, point) and setting.name not in said.disabled
+    ]
+    added = [name for name in everywhere if name not in listed]
+    _refuse_repeated(point, added)
+    overriding = [name for name in listed if name in everywhere]
+    own = [name for name in listed if name not in everywhere]
+    return (*overriding, *added, *own)
+
+
+def _refuse_repeated(point: Point, names: list[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ProfileError(point, f'plugin "{name}" is enabled twice')
+
+
+def _weights(profile: Profile, implements: Implements) -> dict[str, int]:
+    """Return the weight of every plugin that scores: the Score point's own goes first."""
+    weights: dict[str, int] = {}
+    total = 0
+    for setting in (*profile.at.get(Point.SCORE, NOTHING_SAID).enabled, *profile.plugins):
+        if setting.name in weights or not implements(setting.name, Point.SCORE):
+            continue
+        weights[setting.name] = setting.weight or 1
+        total += weights[setting.name] * _NODE_SCORE_MAX
+        if total > _TOTAL_SCORE_MAX:
+            raise ProfileError(Point.SCORE, "total score of Score plugins could overflow")
+    return weights
 
 
 def _listed(*settings: str | tuple[str, int]) -> tuple[PluginSetting, ...]:
@@ -63,9 +180,10 @@ DEFAULT_PROFILE = Profile(
 
 UNSCORED_PROFILE = replace(
     DEFAULT_PROFILE,
-    plugins=tuple(replace(each, scores=False) for each in DEFAULT_PROFILE.plugins),
+    plugins=tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "DynamicResources"),
+    at={Point.SCORE: PluginSet(disabled=(ALL,))},
 )
-"""The same where no priorities are configured: every node that fits is worth as much.
+"""Where no priorities are configured, every node that fits is worth as much; without claims.
 
 Source: kubernetes v1.16 pkg/scheduler/core/generic_scheduler.go, PrioritizeNodes without
 priorityConfigs, as the documents describe it.

@@ -1,6 +1,7 @@
 """The plugins that are served, by name.
 
-A profile may name others; those are passed over until they are built.
+A profile may name others; those are passed over until they are built. What makes a plugin is
+called with its arguments where the profile has some, and without any where it has none.
 """
 
 from __future__ import annotations
@@ -8,10 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from services.scheduler.core.plugin import Plugin
+from services.scheduler.core.plugin import (
+    BindPlugin,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
 from services.scheduler.core.plugins.default_binder import DefaultBinder
 from services.scheduler.core.plugins.default_preemption import DefaultPreemption
+from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.image_locality import ImageLocality
+from services.scheduler.core.plugins.inter_pod_affinity import InterPodAffinity
 from services.scheduler.core.plugins.node_affinity import NodeAffinity
 from services.scheduler.core.plugins.node_name import NodeName
 from services.scheduler.core.plugins.node_ports import NodePorts
@@ -20,12 +35,35 @@ from services.scheduler.core.plugins.node_resources_balanced_allocation import (
 )
 from services.scheduler.core.plugins.node_resources_fit import NodeResourcesFit
 from services.scheduler.core.plugins.node_unschedulable import NodeUnschedulable
+from services.scheduler.core.plugins.node_volume_limits import NodeVolumeLimits
+from services.scheduler.core.plugins.pod_topology_spread import PodTopologySpread
 from services.scheduler.core.plugins.priority_sort import PrioritySort
 from services.scheduler.core.plugins.scheduling_gates import SchedulingGates
 from services.scheduler.core.plugins.taint_toleration import TaintToleration
+from services.scheduler.core.plugins.volume_binding import VolumeBinding
+from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
+from services.scheduler.core.plugins.volume_zone import VolumeZone
 from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile
 
-Registry = Mapping[str, Callable[[], Plugin]]
+Registry = Mapping[str, Callable[..., Plugin]]
+
+_CLASSES: Mapping[Point, type[Plugin]] = MappingProxyType(
+    {
+        Point.PRE_ENQUEUE: PreEnqueuePlugin,
+        Point.QUEUE_SORT: QueueSortPlugin,
+        Point.PRE_FILTER: FilterPlugin,
+        Point.FILTER: FilterPlugin,
+        Point.POST_FILTER: PostFilterPlugin,
+        Point.PRE_SCORE: ScorePlugin,
+        Point.SCORE: ScorePlugin,
+        Point.RESERVE: ReservePlugin,
+        Point.PERMIT: PermitPlugin,
+        Point.PRE_BIND: PreBindPlugin,
+        Point.BIND: BindPlugin,
+        Point.POST_BIND: PostBindPlugin,
+    }
+)
 
 SERVED: Registry = MappingProxyType(
     {
@@ -37,12 +75,34 @@ SERVED: Registry = MappingProxyType(
         NodeAffinity.name: NodeAffinity,
         NodePorts.name: NodePorts,
         NodeResourcesFit.name: NodeResourcesFit,
+        VolumeRestrictions.name: VolumeRestrictions,
+        NodeVolumeLimits.name: NodeVolumeLimits,
+        VolumeBinding.name: VolumeBinding,
+        VolumeZone.name: VolumeZone,
+        PodTopologySpread.name: PodTopologySpread,
+        InterPodAffinity.name: InterPodAffinity,
+        DynamicResources.name: DynamicResources,
         NodeResourcesBalancedAllocation.name: NodeResourcesBalancedAllocation,
         ImageLocality.name: ImageLocality,
         DefaultBinder.name: DefaultBinder,
     }
 )
 """What needs nothing of its session; `with_preemption` adds the plugin that does."""
+
+
+IN_TREE = frozenset(setting.name for setting in DEFAULT_PROFILE.plugins)
+"""The names of v1.34's own plugins, all of which are on by default."""
+
+
+def made(profile: Profile, registry: Registry) -> dict[str, Plugin]:
+    """Return a profile's plugins by name, made with their arguments, in its order."""
+    listed = (*profile.plugins, *(each for said in profile.at.values() for each in said.enabled))
+    plugins: dict[str, Plugin] = {}
+    for name in (setting.name for setting in listed):
+        if name in registry and name not in plugins:
+            args = profile.args.get(name)
+            plugins[name] = registry[name]() if args is None else registry[name](args)
+    return plugins
 
 
 def with_preemption(registry: Registry, preemptor: Preemptor | None) -> Registry:
@@ -53,4 +113,15 @@ def with_preemption(registry: Registry, preemptor: Preemptor | None) -> Registry
     name = DefaultPreemption.name
     if preemptor is None:
         return {each: make for each, make in registry.items() if each != name}
-    return {name: lambda: DefaultPreemption(preemptor), **registry}
+    return {name: lambda _args=None: DefaultPreemption(preemptor), **registry}
+
+
+def takes_part(plugin: Plugin, point: Point) -> bool:
+    """Tell whether a plugin has an extension point."""
+    if not isinstance(plugin, _CLASSES[point]):
+        return False
+    if point is Point.PRE_FILTER and isinstance(plugin, FilterPlugin):
+        return plugin.has_pre_filter
+    if point is Point.PRE_SCORE and isinstance(plugin, ScorePlugin):
+        return plugin.has_pre_score
+    return True

@@ -1,13 +1,14 @@
-"""The dry run of a preemption on many nodes at once, compiled; only resources decide.
+"""The dry run of a preemption on many nodes at once, compiled; resources and bounds decide.
 
 Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
-property test holds them equal. Resources only ever add up, so where the pending pod fits beside
-the nominated pods it fits without them too, and one check does for both.
+property test holds them equal. Resources and what bounds count only ever add up, so where the
+pending pod fits beside the nominated pods it fits without them too, and one check does for both.
 
 Names in all functions: `room` int64[wanted], what is left of each wanted resource beside the
-pending pod; `order` int64[width], the potential victims' places in the row, most important first;
-`violates` bool[width] beside it; `left` int64[budgets]. Roster and BudgetCover say what their
-arrays are.
+pending pod; `spares` int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, with
+`counted` bool[rows, bounds] and `weights` int64[classes, bounds]; `order` int64[width], the
+potential victims' places in the row, most important first; `violates` bool[width] beside it;
+`left` int64[budgets]. Roster and BudgetCover say what their arrays are.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.compiled import compiled, inlined
 from services.scheduler.core.kernels import TOO_MANY_PODS, UNRESOLVABLE
 from services.scheduler.core.preemption.pick import PRIORITY_SHIFT
-from services.scheduler.core.roster import GROUP, LOAD, NO_START, PLACE, RANK, START_NS
+from services.scheduler.core.roster import CLASS, GROUP, LOAD, NO_START, PLACE, RANK, START_NS
 
 CANDIDATE = 0
 NOTHING_BELOW = -1
 IN_VAIN = -2
+FIRST_BOUND = -3
 """Answers beside the fit codes: the pod fits without its victims; no pod has a lower priority;
-every pod came back although the node had refused the pending pod."""
+every pod came back although the node had refused the pending pod; the first bound is broken,
+the next one being one less."""
 
 VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(5)
 """Fields of a candidate's criteria, so that less is better; the earliest start is negated."""
@@ -60,6 +63,29 @@ def _fit_code(
             if wanted[i] > allocatable[row, resources[i]]:
                 code |= UNRESOLVABLE
     return code
+
+
+@inlined
+def _give_way(  # noqa: PLR0917 - compiled code takes its arguments by position
+    code: int,
+    row: int,
+    first: int,
+    end: int,
+    table: Int64s,
+    i: int,
+    weights: Int64s,
+    counted: Bools,
+    spares: Int64s,
+) -> int:
+    """Take the pods from `first` on off the bounds; return the fit `code`, else a broken bound."""
+    broken = CANDIDATE
+    for k in range(spares.shape[1] - 1, -1, -1):
+        if counted[i, k]:
+            for pod in range(first, end):
+                spares[i, k] += weights[table[row, pod, CLASS], k]
+        if spares[i, k] < 0:
+            broken = FIRST_BOUND - k
+    return broken if code == CANDIDATE else code
 
 
 @inlined
@@ -116,14 +142,30 @@ def _mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by pos
 
 
 @inlined
-def _comes_back(load: int, slots: int, amounts: Int64s, resources: Int64s, room: Int64s) -> bool:
-    """Tell whether a pod leaves room, and take that room if so."""
+def _comes_back(  # noqa: PLR0917 - compiled code takes its arguments by position
+    load: int,
+    number: int,
+    slots: int,
+    amounts: Int64s,
+    resources: Int64s,
+    room: Int64s,
+    i: int,
+    weights: Int64s,
+    counted: Bools,
+    spares: Int64s,
+) -> bool:
+    """Tell whether a pod of class `number` leaves room, and take that room if so."""
     stays = slots > 0
-    for i in range(len(room)):
-        stays &= amounts[load, resources[i]] <= room[i]
+    for w in range(len(room)):
+        stays &= amounts[load, resources[w]] <= room[w]
+    for k in range(spares.shape[1]):
+        stays &= not counted[i, k] or weights[number, k] <= spares[i, k]
     if stays:
-        for i in range(len(room)):
-            room[i] -= amounts[load, resources[i]]
+        for w in range(len(room)):
+            room[w] -= amounts[load, resources[w]]
+        for k in range(spares.shape[1]):
+            if counted[i, k]:
+                spares[i, k] -= weights[number, k]
     return stays
 
 
@@ -150,6 +192,9 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
     covering: Int64s,
     codes: Int64s,
     criteria: Int64s,
+    spares: Int64s,
+    counted: Bools,
+    weights: Int64s,
 ) -> None:
     """Write what a preemption on each of `rows` comes to, for a pod of priority -`rank`.
 
@@ -157,6 +202,8 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
     wanted + 1], what the nominated pods that count hold of these, and how many they are.
     `needs_victims`, `sorts_victims`, `uses_up`: see PreemptionRules and BudgetRule.
     codes: int64[rows], an answer above or a fit code. criteria: int64[rows, 5] of the candidates.
+    spares: int64[rows, bounds], changed; counted: bool[rows, bounds]; weights: int64[classes,
+    bounds].
     """
     room = np.zeros(len(resources), dtype=np.int64)
     order = np.zeros(table.shape[1], dtype=np.int64)
@@ -174,6 +221,7 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
             continue
         slots = pods_max[row] - pod_count[row] - nominated[row, len(resources)] - 1 + lower
         codes[i] = _fit_code(row, slots, room, wanted, allocatable, resources)
+        codes[i] = _give_way(codes[i], row, first, count[row], table, i, weights, counted, spares)
         if codes[i] != CANDIDATE:
             continue
         _put_in_order(row, first, lower, now_ns, table, order)
@@ -186,7 +234,19 @@ def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
             for j in range(lower):
                 if violates[j] != guarded:
                     continue
-                if _comes_back(table[row, order[j], LOAD], slots, amounts, resources, room):
+                pod = order[j]
+                if _comes_back(
+                    table[row, pod, LOAD],
+                    table[row, pod, CLASS],
+                    slots,
+                    amounts,
+                    resources,
+                    room,
+                    i,
+                    weights,
+                    counted,
+                    spares,
+                ):
                     slots -= 1
                     continue
                 priority = -table[row, order[j], RANK]

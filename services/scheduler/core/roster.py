@@ -15,15 +15,16 @@ from services.kube.pod import Pod, PodSpec
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.snapshot import Snapshot
 
-RANK, START_NS, PLACE, LOAD, GROUP = range(5)
+RANK, START_NS, PLACE, LOAD, GROUP, CLASS = range(6)
 """Fields of a pod in the table.
 
 Its priority negated; its start, NO_START where it has none; its place among `pods_on`, which
-settles what is equal; its row of `amounts`; its place in `groups`.
+settles what is equal; its row of `amounts`; its place in `groups`; its class in the census, 0
+where there is no census.
 """
 
 NO_START = 2**63 - 1
-_FIELDS = 5
+_FIELDS = 6
 _FIRST_WIDTH = 8
 _KNOWN_MAX = 65_536
 
@@ -31,7 +32,7 @@ _KNOWN_MAX = 65_536
 class Roster:
     """The table, right after `sync`.
 
-    count: int64[nodes], the pods on each row. table: int64[nodes, width, 5]; a row's first
+    count: int64[nodes], the pods on each row. table: int64[nodes, width, 6]; a row's first
     `count` entries hold. amounts: int64[loads, resources], as in `PodLoad`; those in use come
     first. `groups` are pods of which each stands for all of its namespace and labels (and, where
     its name is singled out, for itself alone).
@@ -42,17 +43,20 @@ class Roster:
         self._singled_out: frozenset[str] = frozenset()
         self._width = _FIRST_WIDTH
         self._position = -1
+        self._generation = -1
         self._forget()
 
     def sync(self, singled_out: frozenset[str] = frozenset()) -> None:
         """Read the rows again whose pods changed; `singled_out` pods get groups of their own."""
         columns, log = self._snapshot.columns, self._snapshot.roster_log
+        generation = self._snapshot.census.generation if self._snapshot.has_census else -1
         if (
-            singled_out != self._singled_out
+            generation != self._generation
+            or singled_out != self._singled_out
             or self.amounts.shape[1] != len(columns.resources)
             or self._knows_too_many()
         ):
-            self._singled_out = singled_out
+            self._singled_out, self._generation = singled_out, generation
             self._forget()
         changed = log.since(self._position) if len(self.count) == columns.capacity else None
         self._position = log.end
@@ -97,14 +101,17 @@ class Roster:
         if count:
             self.table[row, :count] = self._ranked(pods)
 
-    def _ranked(self, pods: Sequence[Pod]) -> list[tuple[int, int, int, int, int]]:
+    def _ranked(self, pods: Sequence[Pod]) -> list[tuple[int, int, int, int, int, int]]:
         entries = []
+        census = self._snapshot.census if self._snapshot.has_census else None
         for place, pod in enumerate(pods):
             start_ns = NO_START if pod.start_time_ns is None else pod.start_time_ns
-            load = self._load_of.get(pod.spec)
+            spec = self._snapshot.spec_in_force(pod)
+            load = self._load_of.get(spec)
             if load is None:
-                load = self._new_load(pod.spec)
-            entries.append((-pod.spec.priority, start_ns, place, load, self._group(pod)))
+                load = self._new_load(spec)
+            number = census.class_of(pod) if census is not None else 0
+            entries.append((-pod.spec.priority, start_ns, place, load, self._group(pod), number))
         entries.sort()
         return entries
 

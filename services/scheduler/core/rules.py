@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from services.scheduler.core import events_handlers
+from services.scheduler.core import events_handlers, events_objects
 from services.scheduler.core.events_handlers import EventHandlers
+from services.scheduler.core.events_objects import ObjectEvents
 from services.scheduler.core.host_choice import HostChoice, KeyedChoice, RoundRobinChoice
 from services.scheduler.core.preemption import rules as preemption_rules
 from services.scheduler.core.preemption.rules import PreemptionRules
@@ -35,6 +36,7 @@ class Rules:
 class QueueRules:
     """What a queue's mode means for the scheduler.
 
+    handlers, objects: what it is told of pods and nodes, and of other objects.
     renominates_from_status: a pod given back loses the nomination in memory for its status' one.
     moves_after_failed_binding: a refused binding is followed by a move.
     has_gates, has_activate: the queue knows PreEnqueue gates and Activate.
@@ -42,6 +44,7 @@ class QueueRules:
 
     mode: str
     handlers: EventHandlers
+    objects: ObjectEvents
     renominates_from_status: bool
     moves_after_failed_binding: bool
     has_gates: bool
@@ -71,6 +74,7 @@ RULES = {
 _V1_20 = QueueRules(
     mode="v1.20",
     handlers=events_handlers.V1_20,
+    objects=events_objects.V1_20,
     renominates_from_status=True,
     moves_after_failed_binding=False,
     has_gates=False,
@@ -85,6 +89,7 @@ QUEUE_RULES = {
         QueueRules(
             mode="v1.34",
             handlers=events_handlers.V1_34,
+            objects=events_objects.V1_34,
             renominates_from_status=False,
             moves_after_failed_binding=True,
             has_gates=True,

@@ -11,14 +11,14 @@ handleSchedulingFailure, handleBindingCycleError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.workloads import Controller
 from services.scheduler.core import events
 from services.scheduler.core.attempts import Attempts
-from services.scheduler.core.cycle import Cycle
+from services.scheduler.core.catalog import Kept
 from services.scheduler.core.decisions import (
     Attempt,
     Binding,
@@ -27,12 +27,12 @@ from services.scheduler.core.decisions import (
     Skipped,
     Stage,
 )
+from services.scheduler.core.events_objects import on_object
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.plugins.default_preemption import DefaultPreemption
+from services.scheduler.core.options import Options, cycles_of
+from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
 from services.scheduler.core.preemption import aftermath
-from services.scheduler.core.preemption.preemptor import Preemptor
-from services.scheduler.core.profile import Profile
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
@@ -44,25 +44,10 @@ from services.scheduler.core.queue_steps import (
     PopId,
     QueueStep,
 )
-from services.scheduler.core.registry import SERVED, Registry, with_preemption
-from services.scheduler.core.rules import QueueRules, Rules
+from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
 from services.scheduler.core.waiting import Waiting
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a scheduler decides; `seed` keys the hash that breaks ties.
-
-    Without `profiles`, that of the rules is in force.
-    """
-
-    rules: Rules
-    queue: QueueRules
-    seed: int = 0
-    profiles: tuple[Profile, ...] = ()
-    disable_preemption: bool = False
 
 
 class Scheduler:
@@ -81,18 +66,7 @@ class Scheduler:
         self._options = options
         self._queue = options.queue
         self.snapshot = Snapshot()
-        self._choice = options.rules.host_choice(options.seed)
-        preemptor = Preemptor(rules=options.rules.preemption)
-        served = with_preemption(registry, None if options.disable_preemption else preemptor)
-        self._cycles = {
-            profile.scheduler_name: Cycle(
-                Framework(self.snapshot, profile, served),
-                self._choice,
-                nominated_first=options.rules.nominated_first,
-                stopwatch=stopwatch,
-            )
-            for profile in options.profiles or (options.rules.profile,)
-        }
+        self._choice, self._cycles = cycles_of(options, self.snapshot, registry, stopwatch)
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
         self._attempts = Attempts(
@@ -165,6 +139,21 @@ class Scheduler:
         self.snapshot.remove_budget(namespace, name)
         return []
 
+    def put_object(self, value: Kept) -> list[QueueStep]:
+        """Take an object of another kind that came or changed."""
+        kind = value.kind.value if isinstance(value, Controller) else type(value).__name__
+        old = self.snapshot.catalog.held(kind, getattr(value, "namespace", ""), value.name)
+        self.snapshot.catalog.put(value)
+        self._recount_waiting()
+        return list(on_object(old, value, self._queue.objects))
+
+    def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
+        """Take an object of another kind that went; an unknown one is passed over."""
+        old = self.snapshot.catalog.held(kind, namespace, name)
+        self.snapshot.catalog.remove(kind, namespace, name)
+        self._recount_waiting()
+        return [] if old is None else list(on_object(old, None, self._queue.objects))
+
     # Scheduling
 
     def decide(self, head: Head, now_ns: int) -> Decision:
@@ -234,7 +223,7 @@ class Scheduler:
             pod,
             attempt=attempt,
             now_ns=now_ns,
-            preemptor=_preemptor_of(cycle.framework),
+            preemptor=preemptor_among(cycle.framework.post_filters),
             seed=self._options.seed,
         )
         self._choice.reset(mark)
@@ -242,12 +231,16 @@ class Scheduler:
 
     @property
     def scheduler_names(self) -> Sequence[str]:
-        """Return the names of the profiles."""
+        """Return the names whose pods are scheduled, one a profile."""
         return tuple(self._cycles)
 
     def serves(self, pod: Pod) -> bool:
         """Tell whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
+
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return where QueueSort puts a pending pod that is served; empty: by priority."""
+        return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
 
     def may_wait(self) -> MayWait:
         """Return what need not be told at once, where no pod can be popped as things stand.
@@ -282,6 +275,11 @@ class Scheduler:
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
             self._waiting.put(pod, for_pods=framework.waits_for_pods(pod))
+
+    def _recount_waiting(self) -> None:
+        """Ask anew, since what a pod looks at may follow from objects such as its Service."""
+        for uid in self._waiting.uids():
+            self._count_waiting(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
         self._release(decision)
@@ -324,8 +322,3 @@ class Scheduler:
                 self.snapshot.remove_pod(pod.uid)
             case events.SnapshotChange.NONE:
                 pass
-
-
-def _preemptor_of(framework: Framework) -> Preemptor | None:
-    plugins = (each for each in framework.post_filters if isinstance(each, DefaultPreemption))
-    return next((each.preemptor for each in plugins), None)

@@ -1,14 +1,14 @@
 """All verdicts about one shape of pod: who refuses each row, and what the others are worth.
 
-Pods of one spec (and one spec.nodeName) are one shape. The shape merges its plugins' columns into
+Pods of one spec (and one spec.nodeName) are one shape, if they also have the same keys where
+plugins make them of more (`Plugin.keys_follow_pod`). The shape merges its plugins' columns into
 `refuser` and `totals`; when pods come and go, it merges the rows concerned again; when a node
-changes, all of them.
+changes, or what a plugin reads of the whole cluster, all of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,9 +17,14 @@ from services.scheduler.core import kernels, twins
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.kernels import Int8s
-from services.scheduler.core.plugin import AnyFilter, AnyScore, Normalization, Scope
-from services.scheduler.core.prefilter import PreFilterOutcome, pre_filter_outcome
+from services.scheduler.core.participants import (
+    VerdictPlugins,
+    filters_at_work,
+    scores_at_work,
+)
+from services.scheduler.core.plugin import Bounds, ClusterFilterPlugin, Normalization, Scope
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
 
 NO_NODE = -1
 EXCLUDED = -2
@@ -30,14 +35,6 @@ EQUAL_SCORE = 1
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedScore:
-    """A score plugin and its weight in the profile."""
-
-    plugin: AnyScore
-    weight: int
 
 
 class _Refusers:
@@ -86,49 +83,44 @@ class Shape:
     """
 
     def __init__(
-        self,
-        pod: Pod,
-        filters: Sequence[AnyFilter],
-        scores: Sequence[WeightedScore],
-        cache: CachedColumns,
-        snapshot: Snapshot,
+        self, pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
     ) -> None:
         self._snapshot = snapshot
-        keys = [(plugin, plugin.filter_key(pod, snapshot)) for plugin in filters]
-        self.skipped_filters = tuple(plugin.name for plugin, key in keys if key is None)
-        self.filters: tuple[tuple[int, FilterColumn], ...] = tuple(
-            (number, cache.filter(plugin, key, pod))
-            for number, (plugin, key) in enumerate(keys, 1)
-            if key is not None
-        )
-        self.pre_filter: PreFilterOutcome = pre_filter_outcome(
-            [(column.plugin.name, column.pre) for _, column in self.filters]
-        )
-        score_keys = [(each, each.plugin.score_key(pod, snapshot)) for each in scores]
-        self.skipped_scores = tuple(each.plugin.name for each, key in score_keys if key is None)
-        self.scores: tuple[tuple[int, ScoreColumn], ...] = tuple(
-            (each.weight, cache.score(each.plugin, key, pod))
-            for each, key in score_keys
-            if key is not None
-        )
+        filters = filters_at_work(pod, plugins, cache, snapshot)
+        self.pre_filter = filters.pre_filter
+        self.pre_filter_ran = filters.prepared
+        self.skipped_filters = filters.skipped
+        self.filters = filters.columns
+        self._failing = tuple(each for each in self.filters if each[1].plugin.can_fail)
+        scores = scores_at_work(pod, plugins, cache, snapshot)
+        self.skipped_scores = scores.skipped
+        self._unprepared = scores.failure
+        self.scores = scores.columns
         self._split()
-        self._base = self._full_marks if scores else EQUAL_SCORE
+        self._base = self._full_marks if plugins.scores else EQUAL_SCORE
         self._nodes_seen = self._pods_seen = -1
         self._allocate(0)
 
     def _split(self) -> None:
-        plain = [each for each in self.scores if _is_plain(each[1])]
-        scaled = [each for each in self.scores if not _is_plain(each[1])]
-        self._pod_filters = [e for e in self.filters if e[1].plugin.scope is Scope.PODS]
+        kinds = [(each, each[1].plugin.normalization) for each in self.scores]
+        plain = [each for each, kind in kinds if kind is Normalization.NONE]
+        self._own = [each for each, kind in kinds if kind is Normalization.OWN]
+        closed = {Normalization.HIGHEST, Normalization.REVERSE}
+        scaled = [each for each, kind in kinds if kind in closed]
+        self._pod_filters = [e for e in self.filters if e[1].plugin.scope is not Scope.NODE]
         node_filters = [e for e in self.filters if e[1].plugin.scope is Scope.NODE]
         self._refused_by_node = _Refusers(node_filters)
         self._refused_by_pods = _Refusers(self._pod_filters)
         node_scores = [e for e in plain if e[1].plugin.scope is Scope.NODE]
-        pod_scores = [e for e in plain if e[1].plugin.scope is Scope.PODS]
+        pod_scores = [e for e in plain if e[1].plugin.scope is not Scope.NODE]
         self._scored_by_node = _Scores(node_scores)
         self._scored_by_pods = _Scores(pod_scores)
         self._scaled = [column for _, column in scaled]
-        self._scaled_by_pods = any(e[1].plugin.scope is Scope.PODS for e in scaled)
+        self._scaled_by_pods = any(e[1].plugin.scope is not Scope.NODE for e in scaled)
+        merged: list[FilterColumn | ScoreColumn] = [column for _, column in self._pod_filters]
+        merged += [column for _, column in pod_scores]
+        self._whole = [each for each in merged if each.plugin.scope is Scope.CLUSTER]
+        self._rewritten = [0] * len(self._whole)
         self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
         reverse = [each[1].plugin.normalization is Normalization.REVERSE for each in scaled]
         self._reverse = np.array(reverse, dtype=np.int64)
@@ -140,35 +132,76 @@ class Shape:
         return self._pod_filters
 
     @property
-    def fit_only(self) -> bool:
-        """Tell whether NodeResourcesFit is the one filter that leaving pods can satisfy."""
-        return [column.plugin.name for _, column in self._pod_filters] == ["NodeResourcesFit"]
+    def score_failure(self) -> str:
+        """Return how scoring fails, "" where it does not."""
+        if self._unprepared:
+            return self._unprepared
+        for _, column in self.scores:
+            if column.failure:
+                name = column.plugin.name
+                return f'running Score plugins: plugin "{name}" failed with: {column.failure}'
+        return ""
 
-    def fit_alone(self, rows: Int64s) -> FilterColumn | None:
-        """Return the column of NodeResourcesFit where no other filter can refuse any of `rows`.
+    def bounded(self, rows: Int64s) -> Sequence[tuple[FilterColumn, Bounds]] | None:
+        """Return the filters after NodeResourcesFit that may refuse `rows`, all by bounds.
 
-        None where one can, whatever pods may leave or come.
+        None where some filter does it otherwise or comes before, whatever pods may leave or come.
         """
-        if not self.fit_only or self._node_refuser[rows].any():
+        columns = [column for _, column in self._pod_filters]
+        if not columns or columns[0].plugin.name != "NodeResourcesFit":
             return None
-        return self._pod_filters[0][1]
+        if self._node_refuser[rows].any():
+            return None
+        found: list[tuple[FilterColumn, Bounds]] = []
+        for column in columns[1:]:
+            plugin = column.plugin
+            if not isinstance(plugin, ClusterFilterPlugin):
+                return None
+            bounds = plugin.bounds(column.pre.data, self._snapshot, rows)
+            if bounds is None:
+                return None
+            found.append((column, bounds))
+        return found
+
+    def filter_failure(self, refuser: Int8s) -> Status | None:
+        """Return the error of the first row on which a filter failed, None where none did."""
+        for number, column in self._failing:
+            rows = np.flatnonzero(refuser == number)
+            for code in dict.fromkeys(column.codes[rows].tolist()):
+                status = column.status(code)
+                if status.code is Code.ERROR:
+                    return status
+        return None
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
         """Return the weighted totals, int64[nodes], normalised over the rows that `refuser` spares.
 
         A score in reverse counts as its 100, which `_totals` hold, less what it is taken down by.
         """
-        if not self._varies:
-            return self._totals
-        rows = self._snapshot.columns.rows
-        return kernels.normalize(
-            rows, refuser, self._raw, self._weights, self._reverse, self._totals
-        )
+        totals = self._totals
+        if self._varies:
+            rows = self._snapshot.columns.rows
+            totals = kernels.normalize(
+                rows, refuser, self._raw, self._weights, self._reverse, totals
+            )
+        return self._with_own(refuser, totals) if self._own else totals
+
+    def _with_own(self, refuser: Int8s, totals: Int64s) -> Int64s:
+        rows = np.flatnonzero(refuser[: len(self._snapshot.columns.rows)] == 0)
+        found = totals.copy()
+        for weight, column in self._own:
+            column.sync()
+            scores = column.plugin.normalize(
+                column.data, self._snapshot, rows, column.scores[rows]
+            ).scores
+            found[rows] += weight * scores
+        return found
 
     def sync(self) -> None:
         """Bring everything up to date."""
         snapshot = self._snapshot
         if snapshot.node_log.end != self._nodes_seen:
+            self._sees_rewritten()
             self._merge_nodes()
             self._merge_pods(snapshot.columns.rows)
             self._merge_scaled()
@@ -176,11 +209,21 @@ class Shape:
             return
         else:
             changed = snapshot.pod_log.since(self._pods_seen)
-            self._merge_pods(snapshot.columns.rows if changed is None else changed)
+            whole = self._sees_rewritten() or changed is None
+            self._merge_pods(snapshot.columns.rows if whole or changed is None else changed)
             if self._scaled_by_pods:
                 self._merge_scaled()
         self._nodes_seen = snapshot.node_log.end
         self._pods_seen = snapshot.pod_log.end
+
+    def _sees_rewritten(self) -> bool:
+        """Tell whether a column was recomputed in rows that no log names, since this was asked."""
+        if not self._whole:
+            return False
+        for column in self._whole:
+            column.sync()
+        before, self._rewritten = self._rewritten, [each.rewritten for each in self._whole]
+        return self._rewritten != before
 
     def _merge_nodes(self) -> None:
         columns = self._snapshot.columns
@@ -217,7 +260,3 @@ class Shape:
         self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
         self._node_totals: Int64s = np.full(capacity, self._base, dtype=np.int64)
         self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
-
-
-def _is_plain(column: ScoreColumn) -> bool:
-    return column.plugin.normalization is Normalization.NONE

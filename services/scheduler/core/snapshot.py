@@ -20,6 +20,8 @@ from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 from services.scheduler.core import kernels
+from services.scheduler.core.catalog import Catalog
+from services.scheduler.core.census import Census
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Columns, Int64s
 from services.scheduler.core.hashing import node_hash
@@ -29,7 +31,10 @@ from services.scheduler.core.node_tree import NodeTree
 from services.scheduler.core.nominations import Nominations
 from services.scheduler.core.pod_load import PodLoad, PodLoads
 from services.scheduler.core.requests import PODS, is_counted
+from services.scheduler.core.resize import is_resize_infeasible
 from services.scheduler.core.taint_classes import TaintClasses
+from services.scheduler.core.tally import Tallies
+from services.scheduler.core.topology import Topologies
 
 
 class PodFollower(Protocol):
@@ -43,7 +48,10 @@ class PodFollower(Protocol):
 
 
 class Snapshot:
-    """The cluster as the scheduler knows it; see the module's text."""
+    """The cluster as the scheduler knows it; see the module's text.
+
+    `affine_pods` counts the assigned and assumed pods with pod affinity or anti-affinity.
+    """
 
     def __init__(self) -> None:
         self.columns = Columns()
@@ -51,8 +59,11 @@ class Snapshot:
         self.pod_log = ChangeLog()
         self.roster_log = ChangeLog()
         self.images = Images()
+        self.catalog = Catalog()
         self.nominations = Nominations()
         self.taints = TaintClasses()
+        self.topologies = Topologies(self)
+        self.affine_pods = 0
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.budget_epoch = 0
         self._tree = NodeTree()
@@ -67,7 +78,28 @@ class Snapshot:
         self._assumed: set[str] = set()
         self._listed: tuple[int, Int64s] = (-1, self.columns.rows)
         self._followers: dict[str, PodFollower] = {}
+        self._census: Census | None = None
+        self._tallies: Tallies | None = None
         self.node_count = 0
+
+    @property
+    def census(self) -> Census:
+        """Return the pods by class, which are followed from the first time that anyone asks."""
+        if self._census is None:
+            self._census = Census(self)
+        return self._census
+
+    @property
+    def has_census(self) -> bool:
+        """Tell whether anyone has asked for the pods by class yet."""
+        return self._census is not None
+
+    @property
+    def tallies(self) -> Tallies:
+        """Return the counts of pods by class on each row."""
+        if self._tallies is None:
+            self._tallies = Tallies(self.census, self.columns)
+        return self._tallies
 
     def node(self, row: int) -> Node:
         """Return the node of a live row."""
@@ -105,8 +137,12 @@ class Snapshot:
         return self._ports[row]
 
     def load(self, spec: PodSpec) -> PodLoad:
-        """Return what a pod of that spec takes from a node, by column."""
+        """Return what a pending pod of that spec takes from a node, by column."""
         return self._loads.of(spec)
+
+    def spec_in_force(self, pod: Pod) -> PodSpec:
+        """Return the spec that an assigned pod counts with, which a resize may make another one."""
+        return self._loads.spec_in_force(pod)
 
     def set_node(self, node: Node) -> None:
         """Add a node, or replace what is known of it."""
@@ -208,6 +244,10 @@ class Snapshot:
             follower.pod_came(pod, row, self)
             self.touch(row)
 
+    def follower(self, name: str) -> PodFollower | None:
+        """Return who follows under a name, None where nobody does."""
+        return self._followers.get(name)
+
     def touch(self, row: int) -> None:
         """Note that a plugin changed a column of its own in `row`."""
         self.pod_log.note(row)
@@ -238,12 +278,14 @@ class Snapshot:
             old.spec is pod.spec
             and self._names[row] == pod.node_name
             and old.labels == pod.labels
+            and old.given == pod.given
+            and is_resize_infeasible(old) == is_resize_infeasible(pod)
             and old.is_terminating == pod.is_terminating
             and not pod.is_terminal
         )
 
     def _count(self, pod: Pod, row: int, sign: int) -> None:
-        load = self._loads.of(pod.spec)
+        load = self._loads.of(self.spec_in_force(pod) if pod.given else pod.spec)
         columns = self.columns
         kernels.count(
             row,
@@ -256,6 +298,10 @@ class Snapshot:
         )
         if load.ports:
             (hold if sign > 0 else release)(self._ports[row], load.ports)
+        if load.is_affine:
+            self.affine_pods += sign
+        if self._census is not None:
+            (self._census.came if sign > 0 else self._census.went)(pod, row)
         for follower in self._followers.values():
             (follower.pod_came if sign > 0 else follower.pod_went)(pod, row, self)
         self.pod_log.note(row)

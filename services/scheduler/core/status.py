@@ -60,3 +60,4 @@ class Status:
 
 
 SUCCESS = Status(code=Code.SUCCESS)
+SKIPPED = Status(code=Code.SKIP)

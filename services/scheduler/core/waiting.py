@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from services.kube.pod import Pod
 
 
@@ -22,6 +24,10 @@ class Waiting:
     def any_for_pods(self) -> bool:
         """Tell whether one of them may come to fit because of a pod that comes to a node."""
         return self._waiting_for_pods > 0
+
+    def uids(self) -> Sequence[str]:
+        """Return who they are."""
+        return tuple(self._pods)
 
     def put(self, pod: Pod, *, for_pods: bool) -> None:
         """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""

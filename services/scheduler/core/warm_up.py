@@ -6,8 +6,11 @@ cache on disk.
 
 from __future__ import annotations
 
-from services.kube.node import Node
+from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
+from services.kube.selector import LabelSelector
+from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.taints import Taint, TaintEffect
 from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
@@ -35,7 +38,36 @@ def warm_up() -> None:
         for copy in ("x", "y"):
             assumed = Pod(uid=f"{number}{copy}", namespace="", name="", spec=spec)
             snapshot.assume(assumed, "a")
+    _constrain(cycle, snapshot)
     _preempt(cycle, snapshot)
+
+
+def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
+    """Schedule pods that want others near and away, and that are to be spread."""
+    everybody = LabelSelector()
+    near = PodAffinityTerm(topology_key=LABEL_HOSTNAME, selector=everybody)
+    wish = WeightedPodAffinityTerm(weight=1, term=near)
+    affinity = PodAffinity(required=(near,), preferred=(wish,))
+    constraints = tuple(
+        TopologySpreadConstraint(
+            max_skew=9, topology_key=key, when_unsatisfiable=action, selector=everybody
+        )
+        for action in UnsatisfiableAction
+        for key in (LABEL_HOSTNAME, LABEL_ZONE)
+    )
+    labels = {LABEL_HOSTNAME: "d", LABEL_ZONE: "z"}
+    for name in "de":
+        snapshot.set_node(Node(name=name, labels=labels, allocatable={"pods": 9}))
+    for uid, spec in (
+        ("near", PodSpec(pod_affinity=affinity)),
+        ("away", PodSpec(pod_anti_affinity=affinity)),
+        ("spread", PodSpec(topology_spread_constraints=constraints)),
+    ):
+        for place in "de":
+            snapshot.assume(Pod(uid=uid + place, namespace="", name="", spec=spec), place)
+        cycle.schedule_pod(Pod(uid=uid, namespace="", name="", spec=spec), 1)
+    for name in "de":
+        snapshot.remove_node(name)
 
 
 def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:

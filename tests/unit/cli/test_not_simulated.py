@@ -14,17 +14,17 @@ from tests.unit.world.builders import (
     update,
 )
 
-SPREAD = "topologySpreadConstraints are not evaluated yet"
+DEVICES = "device claims (resourceClaims) are not simulated: they always fit"
 
 
-def spread(spec: PodSpec) -> None:
+def ask(spec: PodSpec) -> None:
     """Ask for what is not simulated."""
-    spec.topology_spread_constraints.add()
+    spec.resource_claims.add(name="gpu")
 
 
 def noted(world: World) -> int:
     """Return how often the feature was noted."""
-    return world.journal.notes["not-simulated", SPREAD]
+    return world.journal.notes["not-simulated", DEVICES]
 
 
 def test_each_pod_counts_with_and_without_a_template() -> None:
@@ -32,7 +32,7 @@ def test_each_pod_counts_with_and_without_a_template() -> None:
     world = World()
     record = trace_pb2.Record(template=trace_pb2.Template(id=1, pod=make_pod()))
     record.template.pod.metadata.ClearField("uid")
-    spread(record.template.pod.spec)
+    ask(record.template.pod.spec)
     world.feed(0, record)
     assert noted(world) == 0
     for name in ("a", "b"):
@@ -41,7 +41,7 @@ def test_each_pod_counts_with_and_without_a_template() -> None:
         made.pod_create.pod.metadata.name = name
         world.feed(0, made)
     bare = make_pod("c")
-    spread(bare.spec)
+    ask(bare.spec)
     world.feed(0, create_pod(bare))
     world.feed(0, create_pod(bare))
     assert (noted(world), len(world.refusals())) == (3, 1)
@@ -52,7 +52,7 @@ def test_a_controllers_template_counts_once() -> None:
     world = World()
     replica_set, deployment = make_replica_set(), make_deployment()
     for controller in (replica_set, deployment):
-        spread(controller.spec.template.spec)
+        ask(controller.spec.template.spec)
         world.feed(0, create(controller), update(controller))
     assert noted(world) == 2
 
@@ -62,6 +62,6 @@ def test_a_feature_that_an_update_brings_counts() -> None:
     world = World()
     deployment = make_deployment()
     world.feed(0, create(deployment))
-    spread(deployment.spec.template.spec)
+    ask(deployment.spec.template.spec)
     world.feed(1, update(deployment))
     assert noted(world) == 1

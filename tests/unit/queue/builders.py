@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, PopId, Popped
 from services.queue.core.mode import V1_20, QueueMode
 from services.queue.core.pod import AffinityTerm, QueuedPod
-from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+from services.queue.core.scheduling_queue import SchedulingQueue
 
 NS_PER_S = 1_000_000_000
 
@@ -58,7 +59,7 @@ def make_entry(
 
 def make_queue(*pods: QueuedPod, mode: QueueMode = V1_20) -> SchedulingQueue:
     """Return a queue with `pods` added at 0, in this order."""
-    queue = SchedulingQueue(QueueConfig(mode=mode))
+    queue = SchedulingQueue(QueueConfig(mode=mode.name))
     for pod in pods:
         queue.add(pod, now_ns=0)
     return queue

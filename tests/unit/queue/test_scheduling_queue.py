@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure, PopId
+from services.queue.core.happening import happened
 from services.queue.core.incoming import SubQueue
 from services.queue.core.mode import V1_16, V1_20, QueueMode
 from services.queue.core.outcome import (
@@ -16,7 +18,7 @@ from services.queue.core.outcome import (
     Requeued,
     WouldBlock,
 )
-from services.queue.core.scheduling_queue import QueueConfig, SchedulingQueue
+from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.unit.queue.builders import (
     fail_next,
     make_queue,
@@ -67,7 +69,7 @@ def test_a_failed_pod_backs_off_only_if_a_move_came_during_its_cycle() -> None:
     """A move counts from the pop's cycle on, even if it moved nothing."""
     queue = make_queue(make_queued_pod("a", priority=1), make_queued_pod("b"))
     first = pop(queue)
-    assert queue.move_all("NodeAdd", now_ns=0) == 0
+    assert queue.move_all(happened("NodeAdd"), now_ns=0) == 0
     second = pop(queue)
     assert queue.add_unschedulable(first.id, now_ns=1) == Requeued(queue=SubQueue.BACKOFF)
     assert queue.add_unschedulable(second.id, now_ns=1) == Requeued(queue=SubQueue.UNSCHEDULABLE)
@@ -97,7 +99,7 @@ def test_any_update_takes_a_pod_out_of_its_backoff() -> None:
     """Even one of the status alone."""
     queue = make_queue(make_queued_pod("a"))
     popped = pop(queue)
-    queue.move_all("NodeAdd", now_ns=0)
+    queue.move_all(happened("NodeAdd"), now_ns=0)
     queue.add_unschedulable(popped.id, now_ns=0)
     pod = make_queued_pod("a")
     assert queue.update(pod, pod, now_ns=1) is SubQueue.ACTIVE
@@ -156,7 +158,7 @@ def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
     """Each outcome names its pop."""
     queue = make_queue(make_queued_pod("a"))
     fail_next(queue)
-    queue.move_all("NodeAdd", now_ns=seconds(9))
+    queue.move_all(happened("NodeAdd"), now_ns=seconds(9))
     first = pop(queue, seconds(9))
     queue.update(make_queued_pod("a"), make_queued_pod("a"), now_ns=seconds(9))
     second = pop(queue, seconds(9))
@@ -207,7 +209,7 @@ def test_a_wake_up_is_the_first_tick_that_moves_something() -> None:
     queue = make_queue(make_queued_pod("a"))
     assert queue.next_wakeup_ns(0) is None
     popped = pop(queue, seconds(0.3))
-    queue.move_all("NodeAdd", now_ns=seconds(0.3))
+    queue.move_all(happened("NodeAdd"), now_ns=seconds(0.3))
     queue.add_unschedulable(popped.id, now_ns=seconds(0.3))
     assert queue.next_wakeup_ns(seconds(0.3)) == seconds(2)
     assert queue.flush_backoff(now_ns=seconds(1)) == 0
@@ -227,7 +229,7 @@ def test_incoming_pods_are_counted_by_queue_and_event_until_taken() -> None:
     """The label values are upstream's."""
     queue = make_queue(make_queued_pod("a"), make_queued_pod("b"))
     fail_next(queue)
-    queue.move_all("NodeAdd", now_ns=1)
+    queue.move_all(happened("NodeAdd"), now_ns=1)
     queue.flush_backoff(now_ns=seconds(1))
     assert queue.take_incoming() == {
         (SubQueue.ACTIVE, "PodAdd"): 2,
@@ -244,10 +246,10 @@ def test_a_restored_queue_holds_everything() -> None:
     fail_next(queue)
     in_flight = pop(queue)
     queue.nominate(in_flight.pod.ref, "n1")
-    queue.move_all("NodeAdd", now_ns=5)
+    queue.move_all(happened("NodeAdd"), now_ns=5)
     fail_next(queue, 5)
     state = queue.snapshot()
-    restored = SchedulingQueue.restore(QueueConfig(mode=V1_16), state)
+    restored = SchedulingQueue.restore(QueueConfig(mode="v1.16"), state)
     assert restored.snapshot() == state
     assert [pod.name for pod in restored.pending()] == ["d", "a", "c"]
     assert restored.done(in_flight.id) is Done.APPLIED

@@ -8,16 +8,20 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue import codec
 from services.queue.batch import Clock
+from services.queue.config_codec import config_from_message
+from services.queue.core.cluster_event import event_of
+from services.queue.core.config import QueueConfig
 from services.queue.core.entry import PopId
 from services.queue.core.pod import AssignedPod
-from services.queue.core.scheduling_queue import QueueConfig
+from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
+from services.queue.reader import QueueReader
 from services.queue.saved import QueueSession, session_from_plain, session_to_plain
 from services.queue.servicer import HEADS_MAX, SchedulingQueueServicer
 from services.rpc.errors import FieldError, LimitError, StaleError, TimeGoesBackwardsError
@@ -25,15 +29,25 @@ from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
 POP, META = session_pb2.PopId, meta_pb2.ObjectMeta
 SELECTOR, TERM = meta_pb2.LabelSelector, affinity_pb2.PodAffinityTerm
+OLD_READER = QueueReader(QueueConfig(mode="v1.20"))
+HINT_SECONDS = "scheduler_queueing_hint_execution_duration_seconds"
 NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
 
 
 class Harness:
     """A servicer with one session; a request that fails does not count."""
 
-    def __init__(self, *, live: bool = False, wall_clock_ns: Callable[[], int] = int) -> None:
+    def __init__(
+        self,
+        *,
+        live: bool = False,
+        mode: str = "v1.20",
+        lease_ns: int = 0,
+        wall_clock_ns: Callable[[], int] = int,
+    ) -> None:
         self.servicer = SchedulingQueueServicer(wall_clock_ns=wall_clock_ns)
-        opening = self.servicer.Open(pb.OpenRequest(session="s", live=live), None)  # type: ignore[arg-type] # no handler reads its context
+        config = queue_pb2.QueueConfig(mode=mode, lease_ns=lease_ns)
+        opening = self.servicer.Open(pb.OpenRequest(session="s", live=live, config=config), None)  # type: ignore[arg-type] # no handler reads its context
         asyncio.run(opening)
         self.sequence = 0
 
@@ -237,10 +251,10 @@ def test_affinity_terms_default_to_the_pods_own_namespace() -> None:
 def test_a_refusals_path_begins_with_the_operation(name: str, message: Message, field: str) -> None:
     """What is required is named; what needs nothing is read."""
     if not field:
-        read_named(name, message)
+        read_named(name, message, OLD_READER)
         return
     with pytest.raises(FieldError) as error:
-        read_named(name, message)
+        read_named(name, message, OLD_READER)
     assert error.value.field == field
 
 
@@ -260,7 +274,152 @@ def test_a_saved_session_is_the_same_when_it_is_read_again() -> None:
     pop(queue, seconds(1))
     queue.add_unschedulable(PopId("uid-a", 1), now_ns=seconds(2))
     pop(queue, seconds(3))
-    session = QueueSession(config=QueueConfig(), queue=queue, live=True)
-    again = session_from_plain(session_to_plain(session))
+    metrics = QueueMetrics()
+    session = QueueSession.start(queue_pb2.QueueConfig(mode="v1.20"), live=True, metrics=metrics)
+    session.queue = queue
+    again = session_from_plain(session_to_plain(session), metrics)
     assert (again.config, again.live) == (session.config, True)
     assert again.queue.snapshot() == queue.snapshot()
+
+
+def test_metrics_have_upstreams_names_and_labels() -> None:
+    """What is pending, what came in by which event, how pods ended, how hints ran."""
+    harness = Harness(mode="v1.34")
+    harness.send(add("a"), add("b"), queue_pb2.Operation(pop=queue_pb2.Pop()))
+    failed = queue_pb2.AddUnschedulable(
+        pop=POP(uid="uid-a", cycle=1), unschedulable_plugins=["NodeResourcesFit"]
+    )
+    node = node_pb2.Node(metadata=META(name="n"))
+    node.status.allocatable.update({"cpu": "1", "pods": "1"})
+    event = queue_pb2.ClusterEvent(label="NodeAdd", new=object_pb2.Object(node=node))
+    harness.send(
+        queue_pb2.Operation(add_unschedulable=failed),
+        queue_pb2.Operation(move=queue_pb2.Move(event=event)),
+        queue_pb2.Operation(pop=queue_pb2.Pop()),
+        queue_pb2.Operation(done=queue_pb2.Done(pop=POP(uid="uid-b", cycle=2))),
+    )
+    said = harness.servicer.metrics_text().splitlines()
+    for line in (
+        'scheduler_pending_pods{queue="backoff"} 1',
+        'scheduler_pending_pods{queue="gated"} 0',
+        'scheduler_queue_incoming_pods_total{event="UnschedulablePodAdd",queue="active"} 2',
+        'scheduler_queue_incoming_pods_total{event="NodeAdd",queue="backoff"} 1',
+        'scheduler_pod_scheduling_attempts_bucket{le="1"} 1',
+        "scheduler_pod_scheduling_attempts_count 1",
+        f'{HINT_SECONDS}_count{{event="NodeAdd",hint="Queue",plugin="NodeResourcesFit"}} 1',
+    ):
+        assert line in said, line
+
+
+def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:
+    """Two schedulers share a live session; their stamps have no number."""
+    wall = [seconds(1)]
+    harness = Harness(live=True, mode="v1.34", lease_ns=seconds(10), wall_clock_ns=lambda: wall[0])
+    harness.send(add("a"))
+    pop_of = {
+        owner: queue_pb2.Operation(pop=queue_pb2.Pop(owner=owner)) for owner in ("one", "two")
+    }
+    stamp = session_pb2.Stamp(session="s", epoch=1)
+    (first,) = harness.servicer.batch(
+        pb.StreamRequest(stamp=stamp, operations=[pop_of["one"]])
+    ).results
+    assert first.result.popped.pop == POP(uid="uid-a", cycle=1)
+    request = pb.StreamRequest(stamp=stamp, operations=[pop_of["two"]])
+    (none,) = harness.servicer.batch(request).results
+    assert none.result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK
+    wall[0] = seconds(11)
+    (second,) = harness.servicer.batch(request).results
+    assert second.result.popped.pop == POP(uid="uid-a", cycle=2)
+    done = queue_pb2.Operation(done=queue_pb2.Done(pop=first.result.popped.pop))
+    (late,) = harness.servicer.batch(pb.StreamRequest(stamp=stamp, operations=[done])).results
+    assert late.result.code == queue_pb2.OUTCOME_CODE_UNKNOWN_POP
+    (held,) = harness.dump().entries
+    assert (held.owner, held.lease_until_ns) == ("two", seconds(21))
+
+
+def test_gates_activation_and_leases_are_read_and_refused_by_name() -> None:
+    """Required fields, and what a mode does not know."""
+    later = QueueReader(QueueConfig(mode="v1.34"))
+    named = session_pb2.PodRef(uid="u", name="p")
+    for name, message, reader, field in (
+        ("activate", queue_pb2.Activate(), later, "activate.pods"),
+        ("activate", queue_pb2.Activate(pods=[named]), OLD_READER, "activate.pods"),
+        (
+            "activate",
+            queue_pb2.Activate(pods=[named, session_pb2.PodRef(uid="u")]),
+            later,
+            "activate.pods[1].name",
+        ),
+        ("set_gates", queue_pb2.SetGates(pod=named, gates=["g"]), OLD_READER, "set_gates.gates"),
+        ("renew_leases", queue_pb2.RenewLeases(), later, "renew_leases.owner"),
+        ("release_owner", queue_pb2.ReleaseOwner(), later, "release_owner.owner"),
+    ):
+        with pytest.raises(FieldError) as error:
+            read_named(name, message, reader)
+        assert error.value.field == field
+
+
+def test_registrations_are_checked_by_name() -> None:
+    """A plugin without a hint of ours queues always; without hints none is asked."""
+    asked = queue_pb2.QueueConfig(mode="v1.34")
+    asked.hints.add(plugin="NodeResourcesFit", event="NodeAdd", hint=True)
+    (registration,) = config_from_message(asked).registrations
+    assert registration.hint is not None
+    asked.queueing_hints = False
+    (registration,) = config_from_message(asked).registrations
+    assert registration.hint is None
+    theirs = queue_pb2.QueueConfig(mode="v1.34")
+    theirs.hints.add(plugin="Theirs", event="NodeAdd", hint=True)
+    (registration,) = config_from_message(theirs).registrations
+    assert registration.hint is None
+    for wrong, field in (
+        (queue_pb2.HintRegistration(event="NodeAdd"), "config.hints[0].plugin"),
+        (queue_pb2.HintRegistration(plugin="P"), "config.hints[0].event"),
+    ):
+        with pytest.raises(FieldError) as error:
+            config_from_message(queue_pb2.QueueConfig(mode="v1.34", hints=[wrong]))
+        assert error.value.field == field
+
+
+def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
+    """Objects of other events are read only where a hint looks at them."""
+    harness = Harness(mode="v1.34")
+    harness.send(add("a"), add("b"))
+    for cycle, uid in enumerate(("uid-a", "uid-b"), 1):
+        failed = queue_pb2.AddUnschedulable(
+            pop=POP(uid=uid, cycle=cycle), unschedulable_plugins=["NodeResourcesFit"]
+        )
+        harness.send(
+            queue_pb2.Operation(pop=queue_pb2.Pop()),
+            queue_pb2.Operation(add_unschedulable=failed),
+        )
+    named = object_pb2.Object(pod=make_pod_message("b"))
+    event = queue_pb2.ClusterEvent(label="ForceActivate", new=named)
+    harness.send(queue_pb2.Operation(move=queue_pb2.Move(event=event)))
+    where = {entry.pod.name: entry.sub_queue for entry in harness.dump().entries}
+    assert where == {"a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE, "b": queue_pb2.SUB_QUEUE_BACKOFF}
+
+
+@pytest.mark.parametrize("since", [-1, 2])
+def test_a_record_of_events_that_cannot_be_is_refused(since: int) -> None:
+    """A checkpoint is read by whoever restores it, not only by who wrote it."""
+    harness = Harness(mode="v1.34")
+    move = queue_pb2.Operation(move=queue_pb2.Move(event=NODE_ADD))
+    harness.send(add("a"), queue_pb2.Operation(pop=queue_pb2.Pop()), move)
+    session = harness.servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
+    plain = session_to_plain(session.core)
+    assert plain["record"]["pods"] == [["uid-a", 0]]
+    plain["record"]["pods"] = [["uid-a", since]]
+    with pytest.raises(ValueError, match="in flight since"):
+        session_from_plain(plain, QueueMetrics())
+
+
+def test_without_hints_who_waits_for_a_node_waits_for_its_labels_too() -> None:
+    """Upstream's plugins register more broadly then, and no hint is asked."""
+    hinted = config_from_message(queue_pb2.QueueConfig(mode="v1.34")).registrations
+    plain = config_from_message(queue_pb2.QueueConfig(mode="v1.34", queueing_hints=False))
+    change = event_of("NodeLabelChange")
+    for registered, wanted in ((hinted, False), (plain.registrations, True)):
+        fits = [each for each in registered if each.plugin == "NodeResourcesFit"]
+        assert any(each.event.covers(change) for each in fits) is wanted
+        assert any(each.hint for each in fits) is not wanted

@@ -82,7 +82,7 @@ def test_a_backoff_ends_at_its_expiry() -> None:
     backoff = BackoffQueue(AttemptBackoff(BackoffLimits()))
     backoff.put(make_entry("twice", attempts=2))
     backoff.put(make_entry("once", attempts=1))
-    assert backoff.next_expiry_ns() == seconds(1)
+    assert backoff.next_due_ns() == seconds(1)
     assert backoff.pop_due(seconds(1) - 1) is None
     due = backoff.pop_due(seconds(1))
     assert due is not None
@@ -113,7 +113,7 @@ def test_the_backoff_map_forgets_a_name_once_the_maximum_has_passed() -> None:
 
 def test_a_name_without_backoff_does_not_wait() -> None:
     """A name that the map has forgotten is due."""
-    backoff = BackoffQueue(PodBackoffMap(BackoffLimits()))
+    backoff = PodBackoffMap(BackoffLimits())
     assert not backoff.backs_off(make_entry("a", at_ns=seconds(5)), seconds(5))
 
 

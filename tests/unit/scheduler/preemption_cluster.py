@@ -60,6 +60,10 @@ class Cluster:
         """Return the budgets."""
         return self.all_budgets
 
+    def prepared(self, plugin: str) -> bool:  # noqa: ARG002 - PreFilter refuses nobody here
+        """Tell that every plugin's PreFilter ran."""
+        return True
+
     def dry_run(self, node: str) -> ResourceDryRun:
         """Begin a dry run."""
         return ResourceDryRun(

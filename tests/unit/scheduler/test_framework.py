@@ -146,15 +146,16 @@ def test_permit_pre_bind_bind_and_post_bind_ask_the_plugins() -> None:
 
 def test_a_plugin_that_is_not_served_is_passed_over() -> None:
     """Its room stays in the profile."""
-    names = [plugin.name for plugin in framework("InterPodAffinity", "NodeName").plugins]
+    names = [plugin.name for plugin in framework("NobodysPlugin", "NodeName").plugins]
     assert names == ["NodeName"]
 
 
-def test_only_resources_can_be_cured_for_most_pods() -> None:
-    """A pod with host ports has a second filter that pods change."""
+def test_resources_alone_are_in_the_way_of_most_pods() -> None:
+    """A pod with host ports has a filter before that pods change, which is no bound."""
     made = framework("NodePorts", "NodeResourcesFit")
-    assert made.fit_only(make_pod().req(cpu="1").obj())
-    assert not made.fit_only(make_pod().host_port(80).obj())
+    rows = made.snapshot.rows_in_order()
+    assert made.shape(make_pod().req(cpu="1").obj()).bounded(rows) == []
+    assert made.shape(make_pod().host_port(80).obj()).bounded(rows) is None
 
 
 def test_plugins_that_name_no_node_in_common_refuse_the_pod() -> None:

@@ -29,6 +29,7 @@ class ImageLocality(ScorePlugin[Images]):
 
     name = "ImageLocality"
     scope = Scope.NODE
+    has_pre_score = False
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the images of all containers; never skipped."""

@@ -1,6 +1,7 @@
 """NodeAffinity: required and preferred node labels, and spec.nodeSelector.
 
-Where every required term names nodes by metadata.name, no other node is looked at.
+Where every required term names nodes by metadata.name, no other node is looked at. A profile may
+add an affinity to that of every pod.
 
 Source: kubernetes v1.34 plugins/nodeaffinity/node_affinity.go.
 """
@@ -21,8 +22,15 @@ from services.scheduler.core.plugin import (
     Scope,
     ScorePlugin,
 )
+from services.scheduler.core.plugin_args import NodeAffinityArgs
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
+
+_NOTHING_ADDED = NodeAffinityArgs()
+_POD, _ADDED = 1, 2
+_OWN = "node(s) didn't match Pod's node affinity/selector"
+_ENFORCED = "node(s) didn't match scheduler-enforced node affinity"
+_CONFLICT = "pod affinity terms conflict"
 
 Required = tuple[Mapping[str, str], NodeSelector | None]
 Preferred = tuple[PreferredSchedulingTerm, ...]
@@ -35,10 +43,14 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
     scope = Scope.NODE
     normalization = Normalization.HIGHEST
 
+    def __init__(self, args: NodeAffinityArgs = _NOTHING_ADDED) -> None:
+        self._added_required = args.added_required
+        self._added_preferred = args.added_preferred
+
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return nodeSelector and required terms, None where the pod has neither."""
+        """Return nodeSelector and required terms, None where nobody says anything."""
         labels, required = _required(pod)
-        if not labels and required is None:
+        if not labels and required is None and self._added_required is None:
             return None
         return (tuple(sorted(labels.items())), required)
 
@@ -47,36 +59,42 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         data = _required(pod)
         names = _named_nodes(data[1])
         if names is not None and not names:
-            return PreFiltered(data=data, refusal=self._refusal("pod affinity terms conflict"))
+            return PreFiltered(data=data, refusal=self._refusal(_CONFLICT))
         return PreFiltered(data=data, node_names=names)
 
     def filter_node(self, data: Required, view: NodeView) -> int:
         """Refuse a node that does not match."""
-        return int(not _matches(data, view.node))
+        return self._code(data, view.node)
 
     def filter(self, data: Required, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Refuse the rows that do not match."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
-            codes[row] = alive[row] and not _matches(data, snapshot.node(row))
+            codes[row] = self._code(data, snapshot.node(row)) if alive[row] else 0
 
-    def filter_status(self, data: Required, code: int) -> Status:  # noqa: ARG002 - one status only
-        """Return the only refusal of a node."""
-        return self._refusal("node(s) didn't match Pod's node affinity/selector")
+    def filter_status(self, data: Required, code: int) -> Status:  # noqa: ARG002 - the code says it
+        """Say whose affinity a node does not match."""
+        return self._refusal(_ENFORCED if code == _ADDED else _OWN)
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the preferred terms, None where there are none."""
-        return _preferred(pod) or None
+        return (*self._added_preferred, *_preferred(pod)) or None
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> Preferred:  # noqa: ARG002 - unused
-        """Return the preferred terms that can match."""
-        return _preferred(pod)
+        """Return the preferred terms."""
+        return (*self._added_preferred, *_preferred(pod))
 
     def score(self, data: Preferred, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
         """Add up the weights of the terms that match."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             scores[row] = _weight(data, snapshot.node(row)) if alive[row] else 0
+
+    def _code(self, data: Required, node: Node) -> int:
+        added = self._added_required
+        if added is not None and not added.matches(node.labels, node.name):
+            return _ADDED
+        return 0 if _matches(data, node) else _POD
 
     def _refusal(self, reason: str) -> Status:
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE

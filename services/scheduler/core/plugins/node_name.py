@@ -20,6 +20,7 @@ class NodeName(FilterPlugin[str]):
 
     name = "NodeName"
     scope = Scope.NODE
+    has_pre_filter = False
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the node asked for, "" for any."""

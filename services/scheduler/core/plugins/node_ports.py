@@ -23,6 +23,7 @@ class NodePorts(FilterPlugin[Ports]):
 
     name = "NodePorts"
     scope = Scope.PODS
+    needs_pre_filter = True
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return the host ports, None where the pod asks for none."""

@@ -11,18 +11,21 @@ from services.kube.pod import Pod
 from services.scheduler.core import kernels
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.plugin import Scope, ScorePlugin
+from services.scheduler.core.plugin_args import NodeResourcesBalancedAllocationArgs
 from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
 from services.scheduler.core.snapshot import Snapshot
 
+_DEFAULTS = NodeResourcesBalancedAllocationArgs()
+
 
 class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
-    """Scores by the deviation of the used fractions of CPU and memory."""
+    """Scores by the deviation of the used fractions of CPU and memory, or of what is named."""
 
     name = "NodeResourcesBalancedAllocation"
     scope = Scope.PODS
 
-    def __init__(self, scored: ScoredResources | None = None) -> None:
-        self._scored = scored or ScoredResources()
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs = _DEFAULTS) -> None:
+        self._scored = ScoredResources(args.resources)
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the scored requests, None for a pod that asks for none of them."""

@@ -1,9 +1,10 @@
-"""NodeResourcesFit: what a pod asks for must be free; the emptier the node, the better.
+"""NodeResourcesFit: what a pod asks for must be free; how much is used is scored.
 
 A shortage that no pod's leaving could cure, a request above what the node has at all, makes the
-refusal unresolvable. A request of 0 always fits.
+refusal unresolvable. A request of 0 always fits. What a configuration ignores is left out of the
+filter and not of the score.
 
-Source: kubernetes v1.34 plugins/noderesources/fit.go, least_allocated.go, resource_allocation.go.
+Source: kubernetes v1.34 plugins/noderesources/fit.go; the scores are in usage_scoring.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from services.scheduler.core import kernels, twins
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope, ScorePlugin
+from services.scheduler.core.plugin_args import NodeResourcesFitArgs
 from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
+from services.scheduler.core.plugins.usage_scoring import usage_score
 from services.scheduler.core.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
+_DEFAULTS = NodeResourcesFitArgs()
+_NATIVE = "kubernetes.io/"
 _REQUESTED_MAX = 60
 _FIRST = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
@@ -38,13 +43,16 @@ class Wanted:
 
 
 class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
-    """Filters by free resources, scores by LeastAllocated over CPU and memory."""
+    """Filters by free resources, scores by what is used, LeastAllocated where nothing is said."""
 
     name = "NodeResourcesFit"
     scope = Scope.PODS
+    needs_pre_filter = True
 
-    def __init__(self, scored: ScoredResources | None = None) -> None:
-        self._scored = scored or ScoredResources()
+    def __init__(self, args: NodeResourcesFitArgs = _DEFAULTS) -> None:
+        self._args = args
+        self._scored = ScoredResources(args.resources)
+        self._score = usage_score(args)
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the requests as they are counted on a node."""
@@ -53,7 +61,8 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Wanted]:
         """Return the requests that are not 0."""
         amounts = snapshot.load(pod.spec).requests.amounts
-        names = sorted((name for name in amounts if amounts[name] > 0), key=_reported)
+        asked = (name for name in amounts if amounts[name] > 0 and not self._ignores(name))
+        names = sorted(asked, key=_reported)
         assert len(names) <= _REQUESTED_MAX, "more resources than a fit code has bits"
         pairs = tuple((snapshot.columns.resource(name), amounts[name]) for name in names)
         columns = np.array([column for column, _ in pairs], dtype=np.int64)
@@ -100,18 +109,15 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
         return self._scored.shares(snapshot, snapshot.load(pod.spec).requests.scored)
 
     def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        """Write the LeastAllocated score of each row."""
-        held = snapshot.columns
-        kernels.least_allocated(
-            rows,
-            data.columns,
-            data.amounts,
-            data.weights,
-            held.allocatable,
-            held.requested,
-            held.non_zero_requested,
-            scores,
-        )
+        """Write the score of each row."""
+        self._score(rows, data, snapshot.columns, scores)
+
+    def _ignores(self, name: str) -> bool:
+        """Tell whether the filter leaves out a resource, which must be an extended one."""
+        group, slash, _ = name.partition("/")
+        if not slash or _NATIVE in name:
+            return False
+        return name in self._args.ignored_resources or group in self._args.ignored_groups
 
 
 def _reported(name: str) -> tuple[int, str]:

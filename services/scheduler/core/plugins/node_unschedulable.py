@@ -23,6 +23,7 @@ class NodeUnschedulable(FilterPlugin[bool]):
 
     name = "NodeUnschedulable"
     scope = Scope.NODE
+    has_pre_filter = False
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return whether the pod tolerates cordoned nodes."""

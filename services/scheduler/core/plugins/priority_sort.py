@@ -14,6 +14,6 @@ class PrioritySort(QueueSortPlugin):
 
     name = "PrioritySort"
 
-    def sort_key(self, pod: Pod, queued_ns: int) -> tuple[int, int]:
-        """Return (priority negated, queue time)."""
-        return (-pod.priority, queued_ns)
+    def sort_key(self, pod: Pod) -> bytes:  # noqa: ARG002 - the queue knows the priority
+        """Return an empty key: this is the queue's own order."""
+        return b""

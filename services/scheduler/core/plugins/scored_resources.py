@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.scheduler.core.columns import Int64s
-from services.scheduler.core.requests import CPU, MEMORY, is_scalar
+from services.scheduler.core.plugin_args import ResourceWeight
+from services.scheduler.core.requests import is_scalar
 from services.scheduler.core.snapshot import Snapshot
 
 
@@ -29,20 +30,20 @@ class ScoredShares:
 
 @dataclass(frozen=True, slots=True)
 class ScoredResources:
-    """Resource names with weights, in the order of the configuration."""
+    """Resources with weights, in the order of the configuration."""
 
-    weights: tuple[tuple[str, int], ...] = ((CPU, 1), (MEMORY, 1))
+    resources: tuple[ResourceWeight, ...]
 
     def key(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
         """Return a pod's amounts of these resources, which its scores follow from."""
-        return tuple(amounts.get(name, 0) for name, _ in self.weights)
+        return tuple(amounts.get(each.name, 0) for each in self.resources)
 
     def shares(self, snapshot: Snapshot, amounts: Mapping[str, int]) -> ScoredShares:
         """Return a pod's shares of the resources that count for it."""
         counted = [
-            (snapshot.columns.resource(name), amounts.get(name, 0), weight)
-            for name, weight in self.weights
-            if amounts.get(name, 0) != 0 or not is_scalar(name)
+            (snapshot.columns.resource(each.name), amounts.get(each.name, 0), each.weight)
+            for each in self.resources
+            if amounts.get(each.name, 0) != 0 or not is_scalar(each.name)
         ]
         table = np.array(counted, dtype=np.int64).reshape(-1, 3)
         columns, wanted, weights = (np.ascontiguousarray(table[:, i]) for i in range(3))

@@ -76,6 +76,8 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
 
     name = "TaintToleration"
     scope = Scope.NODE
+    has_pre_filter = False
+    needs_pre_score = True
     normalization = Normalization.REVERSE
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused

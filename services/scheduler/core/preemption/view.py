@@ -19,6 +19,9 @@ class FailedCycle(Protocol):
     in the rules of v1.16; budgets follow the order in which they are listed.
     """
 
+    def prepared(self, plugin: str) -> bool:
+        """Tell whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
+
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
 

@@ -1,0 +1,146 @@
+"""What the scheduling queue's core costs as it grows: microseconds an operation, bytes a pod.
+
+One process, no wires, mode v1.34 with upstream's hints. Pods come from ten templates. Run it as
+`python -m benchmarks.queue_scale`, or with the sizes to try: `... 1000 1000000`.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter_ns
+
+from services.kube.pod import Container, PodSpec
+from services.queue.core.config import QueueConfig
+from services.queue.core.entry import Failure, Popped
+from services.queue.core.happening import happened
+from services.queue.core.hints.in_tree import IN_TREE
+from services.queue.core.incoming import SubQueue
+from services.queue.core.pod import QueuedPod
+from services.queue.core.scheduling_queue import SchedulingQueue
+from services.rpc.collector import calm
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+NS_PER_S = 1_000_000_000
+FIT = Failure(plugins=("NodeResourcesFit",))
+TAINTED = Failure(plugins=("NodeAffinity", "TaintToleration"))
+TEMPLATES = tuple(
+    PodSpec(containers=(Container(name="c", requests={"cpu": 100 * n, "memory": n << 30}),))
+    for n in range(1, 11)
+)
+LABELS = tuple({"app": f"app-{number}"} for number in range(10))
+
+
+def pod_of(number: int) -> QueuedPod:
+    """Return a pending pod."""
+    return QueuedPod(
+        uid=f"{number:08x}-0000-4000-8000-000000000000",
+        namespace="default",
+        name=f"pod-{number}",
+        priority=number * 7919 % 5 * 100,
+        labels=LABELS[number % 10],
+        spec=TEMPLATES[number % 10],
+    )
+
+
+def resident_bytes() -> int:
+    """Return what this process holds in memory."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * 4096
+
+
+def timed_us(action: Callable[[], object], count: int) -> float:
+    """Return how long `action` takes, for each of `count`."""
+    started_ns = perf_counter_ns()
+    action()
+    return (perf_counter_ns() - started_ns) / 1e3 / count
+
+
+class Trial:
+    """A queue of `size` pods, and the operations that are timed on it."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.queue = SchedulingQueue(QueueConfig(mode="v1.34", registrations=IN_TREE))
+        self.now_ns = 0
+
+    def run(self) -> dict[str, float]:
+        """Return microseconds by operation, and bytes a pod."""
+        gc.collect()
+        before = resident_bytes()
+        costs = {"add": timed_us(partial(self.add, self.pods()), self.size)}
+        costs["pop + give back"] = timed_us(self.refuse_all, self.size)
+        gc.collect()
+        costs["bytes a pod"] = (resident_bytes() - before) / self.size
+        costs["move of none"] = timed_us(self.move_none, 1)
+        costs["move of 1/1000"] = timed_us(self.move_few, 1)
+        costs["move of all"] = timed_us(self.move_all, self.size)
+        costs["delete"] = timed_us(self.delete_some, min(self.size // 10, 1000))
+        costs["pop + done"] = timed_us(self.finish_all, self.size)
+        return costs
+
+    def pods(self) -> list[QueuedPod]:
+        """Return the pods of the trial."""
+        return [pod_of(number) for number in range(self.size)]
+
+    def add(self, pods: list[QueuedPod]) -> None:
+        """Add the pods, a microsecond apart."""
+        for pod in pods:
+            self.now_ns += 1000
+            self.queue.add(pod, now_ns=self.now_ns)
+
+    def refuse_all(self) -> None:
+        """Try each pod once: it fits nowhere, and a thousandth is kept away by taints."""
+        for number in range(self.size):
+            self.now_ns += 1000
+            popped = self.queue.pop(now_ns=self.now_ns)
+            if not isinstance(popped, Popped):
+                raise TypeError(popped)
+            failure = TAINTED if number % 1000 == 0 else FIT
+            self.queue.add_unschedulable(popped.id, now_ns=self.now_ns, failure=failure)
+
+    def move_none(self) -> None:
+        """Tell of an event for which no plugin that refused a pod has registered."""
+        self.queue.move_all(happened("PersistentVolumeClaimAdd"), now_ns=self.now_ns)
+
+    def move_few(self) -> None:
+        """Tell of an event that concerns a thousandth of the pods."""
+        self.now_ns += 60 * NS_PER_S
+        moved = self.queue.move_all(happened("NodeTaintChange"), now_ns=self.now_ns)
+        if moved != -(-self.size // 1000):
+            raise ValueError(moved)
+
+    def move_all(self) -> None:
+        """Tell of a pod that has gone, which may help every pod that asked for more."""
+        self.queue.move_all(happened("AssignedPodDelete"), now_ns=self.now_ns)
+        if self.queue.sizes()[SubQueue.UNSCHEDULABLE]:
+            raise ValueError(self.queue.sizes())
+
+    def delete_some(self) -> None:
+        """Delete a tenth of the pods, a thousand at most, from among all."""
+        count = min(self.size // 10, 1000)
+        step = self.size // count
+        for number in range(0, count * step, step):
+            self.queue.delete(pod_of(number).ref, now_ns=self.now_ns)
+
+    def finish_all(self) -> None:
+        """Bind what is left."""
+        while isinstance(popped := self.queue.pop(now_ns=self.now_ns), Popped):
+            self.queue.done(popped.id)
+
+
+def main() -> None:
+    """Print a table: a row for each operation, a column for each size."""
+    calm()  # as the service does
+    sizes = [int(text) for text in sys.argv[1:]] or list(SIZES)
+    columns = [Trial(size).run() for size in sizes]
+    print(f"{'us':>16}" + "".join(f"{size:>12,}" for size in sizes))
+    for name in columns[0]:
+        print(f"{name:>16}" + "".join(f"{costs[name]:>12,.1f}" for costs in columns))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Persistent volumes, claims, classes and what CSI drivers tell of themselves.
+
+Sizes are bytes; None where nothing is said.
+
+Source: kubernetes v1.34 api/core/v1/types.go and api/storage/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from services.kube.pod import EMPTY, OwnerReference
+from services.kube.selector import LabelSelector, NodeSelector
+from services.kube.volumes import DiskSource
+
+DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+CLASS_ANNOTATION_BETA = "volume.beta.kubernetes.io/storage-class"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class VolumeMode(Enum):
+    """How a volume is used."""
+
+    FILESYSTEM = "Filesystem"
+    BLOCK = "Block"
+
+
+class VolumePhase(Enum):
+    """Where a persistent volume stands in its life; NONE before anyone has looked at it."""
+
+    NONE = ""
+    PENDING = "Pending"
+    AVAILABLE = "Available"
+    BOUND = "Bound"
+    RELEASED = "Released"
+    FAILED = "Failed"
+
+
+class ClaimPhase(Enum):
+    """Where a claim stands in its life; NONE before anyone has looked at it."""
+
+    NONE = ""
+    PENDING = "Pending"
+    BOUND = "Bound"
+    LOST = "Lost"
+
+
+class BindingMode(Enum):
+    """When a claim of a class is bound."""
+
+    IMMEDIATE = "Immediate"
+    WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRef:
+    """The claim that a volume belongs to; `uid` "" matches any."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentVolume:
+    """A volume; `node_affinity` None means that every node reaches it.
+
+    `source` is None for those that no plugin reads (a node's disk or path). `deletion_ns` is
+    None unless it is being deleted.
+    """
+
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    capacity_bytes: int = 0
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimRef | None = None
+    storage_class_name: str = ""
+    volume_mode: VolumeMode = VolumeMode.FILESYSTEM
+    node_affinity: NodeSelector | None = None
+    volume_attributes_class_name: str | None = None
+    source: DiskSource | None = None
+    phase: VolumePhase = VolumePhase.NONE
+    deletion_ns: int | None = None
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistentVolumeClaim:
+    """A claim; `storage_class_name` None means the default class, "" none.
+
+    `selector` None admits every volume. `deletion_ns` is None unless it is being deleted.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    owners: tuple[OwnerReference, ...] = ()
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    request_bytes: int = 0
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: VolumeMode = VolumeMode.FILESYSTEM
+    volume_attributes_class_name: str | None = None
+    phase: ClaimPhase = ClaimPhase.NONE
+    deletion_ns: int | None = None
+    resource_version: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def class_name(self) -> str:
+        """Return the class that is asked for, the old annotation first; "" for none.
+
+        Source: kubernetes v1.34 component-helpers/storage/volume/helpers.go,
+        GetPersistentVolumeClaimClass.
+        """
+        return self.annotations.get(CLASS_ANNOTATION_BETA, self.storage_class_name or "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyRequirement:
+    """A label that a node must have, with one of `values`."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+TopologyTerm = tuple[TopologyRequirement, ...]
+"""Requirements that a node must all meet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageClass:
+    """A class of volumes; without `allowed_topologies` they can be made everywhere."""
+
+    name: str
+    provisioner: str = ""
+    parameters: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    binding_mode: BindingMode = BindingMode.IMMEDIATE
+    allowed_topologies: tuple[TopologyTerm, ...] = ()
+    creation_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiNodeDriver:
+    """A driver on a node; `allocatable_count` None bounds nothing."""
+
+    name: str
+    node_id: str = ""
+    topology_keys: tuple[str, ...] = ()
+    allocatable_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiNode:
+    """A node's drivers; `name` is the node's. An annotation names migrated plugins."""
+
+    name: str
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeAttachment:
+    """A volume that `attacher` attaches to a node: a persistent one by name, or an inline one."""
+
+    name: str
+    attacher: str = ""
+    node_name: str = ""
+    persistent_volume_name: str | None = None
+    inline: DiskSource | None = None
+    attached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiDriver:
+    """A driver; `storage_capacity` tells that scheduling reads its capacities."""
+
+    name: str
+    attach_required: bool = True
+    storage_capacity: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiStorageCapacity:
+    """What is left of a class on the nodes that `node_topology` picks (None picks none)."""
+
+    namespace: str
+    name: str
+    node_topology: LabelSelector | None = None
+    storage_class_name: str = ""
+    capacity_bytes: int | None = None
+    maximum_volume_size_bytes: int | None = None

@@ -1,0 +1,140 @@
+"""Volumes of pods and of persistent volumes: the sources that scheduling reads.
+
+Sources that no plugin looks at (emptyDir, config maps, host paths and so on) have no value here.
+
+Source: kubernetes v1.34 api/core/v1/types.go, VolumeSource and PersistentVolumeSource.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSource:
+    """A claim in the pod's namespace."""
+
+    claim_name: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EphemeralSource:
+    """A claim made for this pod, named after pod and volume; `storage_class_name` as in a claim."""
+
+    storage_class_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CsiSource:
+    """A CSI driver's volume; a volume that stands inline in a pod has no handle."""
+
+    driver: str
+    volume_handle: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcePersistentDisk:
+    """A Google persistent disk; readers may share it."""
+
+    pd_name: str
+    read_only: bool = False
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsElasticBlockStore:
+    """An AWS disk, which even readers do not share."""
+
+    volume_id: str
+    read_only: bool = False
+    partition: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IscsiDisk:
+    """An iSCSI disk; two are one where the `iqn` is the same."""
+
+    target_portal: str
+    iqn: str
+    lun: int = 0
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RbdImage:
+    """A Ceph block device; two are one where they share a monitor, the pool and the image.
+
+    `pool` is as it was written; an API server makes "rbd" of none.
+    """
+
+    monitors: tuple[str, ...]
+    image: str
+    pool: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureDisk:
+    """An Azure disk."""
+
+    disk_name: str
+    disk_uri: str = ""
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AzureFile:
+    """An Azure file share."""
+
+    secret_name: str
+    share_name: str
+    read_only: bool = False
+    secret_namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CinderDisk:
+    """An OpenStack disk."""
+
+    volume_id: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VsphereDisk:
+    """A vSphere disk."""
+
+    volume_path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortworxVolume:
+    """A Portworx volume."""
+
+    volume_id: str
+    read_only: bool = False
+
+
+DiskSource = (
+    CsiSource
+    | GcePersistentDisk
+    | AwsElasticBlockStore
+    | IscsiDisk
+    | RbdImage
+    | AzureDisk
+    | AzureFile
+    | CinderDisk
+    | VsphereDisk
+    | PortworxVolume
+)
+"""What a volume of a pod and a persistent volume may both be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """One of a pod's volumes."""
+
+    name: str
+    source: ClaimSource | EphemeralSource | DiskSource

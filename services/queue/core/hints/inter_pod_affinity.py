@@ -1,0 +1,75 @@
+"""InterPodAffinity: a pod on a node comes to match the affinity, or no longer the anti-affinity.
+
+Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, isSchedulableAfterPodChange,
+isSchedulableAfterNodeChange; filtering.go, podMatchesAllAffinityTerms; framework/types.go,
+AffinityTerm.Matches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.kube.affinity import PodAffinity, PodAffinityTerm
+from services.kube.node import Node
+from services.queue.core.happening import Happening
+from services.queue.core.hints.objects import AnyPod, changed, pods, spec_of
+from services.queue.core.pod import QueuedPod
+
+_Terms = tuple[PodAffinityTerm, ...]
+
+
+def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue where an assigned pod's coming, going or change turns a match the right way."""
+    known = pods(happening)
+    if known is None:
+        return True
+    old, new = known
+    if any(each is not None and not each.node_name for each in known):
+        return False
+    spaces = happening.namespace_labels
+    near, away = _terms(pod, spec_of(pod).pod_affinity), _terms(pod, spec_of(pod).pod_anti_affinity)
+    was_near, is_near = _matches(near, pod, old, spaces), _matches(near, pod, new, spaces)
+    was_away, is_away = _matches(away, pod, old, spaces), _matches(away, pod, new, spaces)
+    return (is_near and not was_near) or (was_away and not is_away)
+
+
+def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue where a node joins a domain of the affinity or leaves one of the anti-affinity."""
+    known = changed(happening, Node)
+    if known is None:
+        return True
+    old, new = known
+    spec = spec_of(pod)
+    near, away = _terms(pod, spec.pod_affinity), _terms(pod, spec.pod_anti_affinity)
+    if old is None:
+        return bool(away) or any(term.topology_key in new.labels for term in near)
+    return any(_differs(term, old, new) and term.topology_key in new.labels for term in near) or (
+        any(_differs(term, old, new) and term.topology_key in old.labels for term in away)
+    )
+
+
+def _terms(pod: QueuedPod, affinity: PodAffinity | None) -> _Terms:
+    return () if affinity is None else tuple(term.keyed(pod.labels) for term in affinity.required)
+
+
+def _differs(term: PodAffinityTerm, old: Node, new: Node) -> bool:
+    return old.labels.get(term.topology_key) != new.labels.get(term.topology_key)
+
+
+def _matches(
+    terms: _Terms, pod: QueuedPod, other: AnyPod | None, namespace_labels: Mapping[str, str]
+) -> bool:
+    """Tell whether `other` matches all terms; with no terms, or no pod, there is no match."""
+    if other is None or not terms:
+        return False
+    return all(_matches_one(term, pod, other, namespace_labels) for term in terms)
+
+
+def _matches_one(
+    term: PodAffinityTerm, pod: QueuedPod, other: AnyPod, namespace_labels: Mapping[str, str]
+) -> bool:
+    picks = term.namespace_selector
+    named = term.namespaces or ((pod.namespace,) if picks is None else ())
+    if other.namespace not in named and (picks is None or not picks.matches(namespace_labels)):
+        return False
+    return term.selector is not None and term.selector.matches(other.labels)

@@ -1,0 +1,107 @@
+"""PodTopologySpread: a pod that counts comes, goes or changes; a node joins or leaves a domain.
+
+A profile's default constraints are the scheduler's affair: of a pod without constraints of its
+own nothing can be said here, so that it is queued.
+
+Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, isSchedulableAfterPodChange,
+isSchedulableAfterNodeChange, involvedInTopologySpreading; common.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from services.kube.node import Node
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.spread import (
+    NodeInclusionPolicy,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+)
+from services.queue.core.happening import Happening
+from services.queue.core.hints.objects import AnyPod, objects, pods, spec_of
+from services.queue.core.pod import QueuedPod
+
+_Constraints = tuple[TopologySpreadConstraint, ...]
+
+
+def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue where a pod in the same namespace, or this one, comes to count or counts no more."""
+    known = pods(happening)
+    hard = _hard_constraints(pod)
+    if known is None or hard is None:
+        return True
+    old, new = known
+    if any(each is not None and not _involved(each, pod) for each in known):
+        return False
+    if old is None or new is None:
+        present = new if new is not None else old
+        return present is not None and any(_counts(each, present.labels) for each in hard)
+    if new.uid == pod.uid and _tolerates_otherwise(old, new) and _honours_taints(hard):
+        return True
+    return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
+
+
+def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
+    """Queue where a node that has all topology keys comes, goes, or changes what matters."""
+    known = objects(happening, Node)
+    hard = _hard_constraints(pod)
+    if known is None or hard is None:
+        return True
+    old, new = known
+    if old is None or new is None:
+        present = new if new is not None else old
+        return present is not None and _has_keys(present, hard)
+    if _has_keys(old, hard) != _has_keys(new, hard):
+        return True
+    return _has_keys(new, hard) and (
+        old.taints != new.taints
+        or any(old.labels.get(c.topology_key) != new.labels.get(c.topology_key) for c in hard)
+    )
+
+
+def _hard_constraints(pod: QueuedPod) -> _Constraints | None:
+    constraints = spec_of(pod).topology_spread_constraints
+    if not constraints:
+        return None
+    return tuple(
+        _keyed(each, pod.labels)
+        for each in constraints
+        if each.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
+    )
+
+
+def _keyed(
+    constraint: TopologySpreadConstraint, labels: Mapping[str, str]
+) -> TopologySpreadConstraint:
+    """Return the constraint with the pod's own values of its label keys as conditions."""
+    if constraint.selector is None or not constraint.match_label_keys:
+        return constraint
+    own = tuple(
+        Requirement(key=key, operator=Operator.IN, values=(labels[key],))
+        for key in constraint.match_label_keys
+        if key in labels
+    )
+    selector = LabelSelector(requirements=(*constraint.selector.requirements, *own))
+    return replace(constraint, selector=selector)
+
+
+def _counts(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> bool:
+    return constraint.selector is not None and constraint.selector.matches(labels)
+
+
+def _has_keys(node: Node, constraints: _Constraints) -> bool:
+    return all(each.topology_key in node.labels for each in constraints)
+
+
+def _involved(other: AnyPod, pod: QueuedPod) -> bool:
+    return other.uid == pod.uid or bool(other.node_name and other.namespace == pod.namespace)
+
+
+def _tolerates_otherwise(old: AnyPod, new: AnyPod) -> bool:
+    return spec_of(old).tolerations != spec_of(new).tolerations
+
+
+def _honours_taints(constraints: _Constraints) -> bool:
+    return any(each.node_taints_policy is NodeInclusionPolicy.HONOR for each in constraints)

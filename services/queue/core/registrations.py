@@ -1,0 +1,200 @@
+"""Which plugin may change its mind on which event, and by which hint.
+
+A session names its plugins' events when it opens. A plugin that nobody named is taken to be
+interested in every event, as upstream takes a plugin without a list of its own. Plans are
+worked out once for each event and set of refusing plugins, so that a move costs what it looks
+at, not what is registered.
+
+Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildQueueingHintMap;
+pkg/scheduler/backend/queue/scheduling_queue.go, isEventOfInterest, isPodWorthRequeuing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from services.queue.core.cluster_event import ClusterEvent
+from services.queue.core.entry import Entry, Failure
+from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.pod import QueuedPod
+
+
+class Verdict(Enum):
+    """What an event means to a pod that was refused."""
+
+    SKIP = "skip"
+    AFTER_BACKOFF = "after backoff"
+    AT_ONCE = "at once"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """One plugin's interest in one kind of event; without a `hint` it always queues."""
+
+    plugin: str
+    event: ClusterEvent
+    hint: HintFunction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Whose hints decide on an event for pods that the same plugins refused.
+
+    `pending` are those of plugins that asked the pod to wait, `refused` of the others.
+    `settled` is the verdict where no hint has to be asked.
+    """
+
+    pending: tuple[HintFunction, ...] = ()
+    refused: tuple[HintFunction, ...] = ()
+    settled: Verdict | None = None
+
+    def verdict(self, pod: QueuedPod, happening: Happening) -> Verdict:
+        """Return what `happening` means to `pod`; a pending plugin's word skips the backoff."""
+        if self.settled is not None:
+            return self.settled
+        if any(hint(pod, happening) for hint in self.pending):
+            return Verdict.AT_ONCE
+        if any(hint(pod, happening) for hint in self.refused):
+            return Verdict.AFTER_BACKOFF
+        return Verdict.SKIP
+
+
+_SKIPPED = Plan(settled=Verdict.SKIP)
+_REQUEUED = Plan(settled=Verdict.AFTER_BACKOFF)
+_NO_FAILURE = Failure()
+
+
+_KNOWN_MAX = 4096
+
+
+def _make_room(known: dict[Any, Any]) -> None:
+    """Forget what was worked out where callers name ever new events and plugins."""
+    if len(known) >= _KNOWN_MAX:
+        known.clear()
+
+
+def _always(_pod: QueuedPod, _happening: Happening) -> bool:
+    return True
+
+
+class Registrations:
+    """The registrations of a session, and the plugins that turned up without one."""
+
+    __slots__ = (
+        "_concerns",
+        "_interesting",
+        "_named",
+        "_plans",
+        "_reading",
+        "_registered",
+        "_strangers",
+    )
+
+    def __init__(self, registered: Iterable[Registration]) -> None:
+        self._registered = tuple(registered)
+        self._named = frozenset(each.plugin for each in self._registered)
+        self._strangers: dict[str, None] = {}
+        self._interesting: dict[ClusterEvent, bool] = {}
+        self._reading: dict[ClusterEvent, bool] = {}
+        self._concerns: dict[tuple[str, ClusterEvent], bool] = {}
+        self._plans: dict[tuple[ClusterEvent, Failure], Plan] = {}
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """The plugins that refused a pod without being registered, by name."""
+        return tuple(sorted(self._strangers))
+
+    def meet(self, plugins: Iterable[str]) -> None:
+        """Take note of plugins that have refused a pod."""
+        for plugin in plugins:
+            if plugin not in self._named:
+                self._strangers[plugin] = None
+
+    def interesting(self, event: ClusterEvent) -> bool:
+        """Tell whether any plugin may change its mind on `event`."""
+        if event.is_wildcard or self._strangers:
+            return True
+        known = self._interesting.get(event)
+        if known is None:
+            _make_room(self._interesting)
+            known = any(each.event.covers(event) for each in self._registered)
+            self._interesting[event] = known
+        return known
+
+    def reads_objects(self, event: ClusterEvent) -> bool:
+        """Tell whether any hint looks at the objects of `event`."""
+        known = self._reading.get(event)
+        if known is None:
+            _make_room(self._reading)
+            known = any(each.hint and each.event.covers(event) for each in self._registered)
+            self._reading[event] = known
+        return known
+
+    def concerns(self, plugin: str, event: ClusterEvent) -> bool:
+        """Tell whether `plugin` registered for `event`."""
+        if plugin not in self._named:
+            return not event.is_wildcard
+        known = self._concerns.get((plugin, event))
+        if known is None:
+            _make_room(self._concerns)
+            known = any(
+                each.plugin == plugin and each.event.covers(event) for each in self._registered
+            )
+            self._concerns[plugin, event] = known
+        return known
+
+    def verdict(self, entry: Entry, happening: Happening) -> Verdict:
+        """Return what `happening` means to the pod of `entry`.
+
+        A pod that no plugin refused is worth another try; so is any at a wildcard, unless the
+        wildcard names another pod.
+        """
+        failure = entry.failure
+        if failure is None or not failure.is_refusal:
+            return Verdict.AFTER_BACKOFF
+        if happening.event.is_wildcard:
+            return self._at_wildcard(entry, happening)
+        return self.plan(happening.event, failure).verdict(entry.pod, happening)
+
+    def _at_wildcard(self, entry: Entry, happening: Happening) -> Verdict:
+        named = happening.new
+        if named is None or getattr(named, "uid", "") == entry.pod.uid:
+            return Verdict.AFTER_BACKOFF
+        return Verdict.SKIP
+
+    def plan(self, event: ClusterEvent, failure: Failure | None) -> Plan:
+        """Return what decides on `event` for pods that failed by `failure`."""
+        if failure is None or not failure.is_refusal or event.is_wildcard:
+            return _REQUEUED
+        known = self._plans.get((event, failure))
+        if known is None:
+            _make_room(self._plans)
+            known = self._plans[event, failure] = self._planned(event, failure)
+        return known
+
+    def _planned(self, event: ClusterEvent, failure: Failure) -> Plan:
+        pending = self._hints_of(event, failure.pending_plugins)
+        waiting = frozenset(failure.pending_plugins)
+        refused = self._hints_of(event, (each for each in failure.plugins if each not in waiting))
+        if not pending and not refused:
+            return _SKIPPED
+        if _always in pending:
+            return Plan(settled=Verdict.AT_ONCE)
+        if not pending and _always in refused:
+            return _REQUEUED
+        return Plan(pending=pending, refused=refused)
+
+    def _hints_of(self, event: ClusterEvent, plugins: Iterable[str]) -> tuple[HintFunction, ...]:
+        hints: list[HintFunction] = []
+        for plugin in plugins:
+            if plugin not in self._named:
+                hints.append(_always)
+            hints += [
+                each.hint or _always
+                for each in self._registered
+                if each.plugin == plugin and each.event.covers(event)
+            ]
+        return tuple(hints)

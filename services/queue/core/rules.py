@@ -1,0 +1,118 @@
+"""What differs between the versions of the queue: one object of rules, chosen by the mode.
+
+The queue itself has what does not differ: time, pops by id, heads and commits, nominations,
+leases, and the state as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from services.queue.core.entry import Entry, Failure, Popped
+from services.queue.core.happening import Happening
+from services.queue.core.incoming import SubQueue
+from services.queue.core.outcome import AlreadyPresent, Requeued
+from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveFilter:
+    """Which pods an event may move at all: those of at most a priority, all but one pod."""
+
+    priority_at_most: int | None = None
+    all_but_uid: str = ""
+
+    @property
+    def passes_all(self) -> bool:
+        """Tell whether nothing is kept back."""
+        return self.priority_at_most is None and not self.all_but_uid
+
+    def passes(self, pod: QueuedPod) -> bool:
+        """Tell whether `pod` may be moved."""
+        limit = self.priority_at_most
+        return (limit is None or pod.priority <= limit) and pod.uid != self.all_but_uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightRecord:
+    """What hint rules remember of pods in flight: see InFlightEvents.pods and events."""
+
+    pods: tuple[tuple[str, int], ...] = ()
+    events: tuple[Happening, ...] = ()
+    strangers: tuple[str, ...] = ()
+
+
+class QueueRules(Protocol):
+    """One version's behaviour over the shared parts; the time has been advanced before."""
+
+    def add(self, pod: QueuedPod, /) -> None:
+        """Take in a new pod."""
+        ...
+
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
+        """Take over a pod's new version; return where it stands, None while in flight."""
+        ...
+
+    def delete(self, pod: PodRef, /) -> None:
+        """Drop what stands in the sub-queues; the nomination has gone."""
+        ...
+
+    def upcoming(self, count: int, /) -> list[Entry]:
+        """Return what the next `count` pops would take, in order."""
+        ...
+
+    def take(self) -> Entry | None:
+        """Take out what is popped now, None where nothing can be."""
+        ...
+
+    def begun(self, popped: Popped, /) -> None:
+        """Note that a pod is in flight."""
+        ...
+
+    def ended(self, uid: str, /) -> None:
+        """Note that a pod is no longer in flight."""
+        ...
+
+    def give_back(
+        self, popped: Popped, pod: QueuedPod, failure: Failure, cycle: int, /
+    ) -> Requeued | AlreadyPresent:
+        """Take back a pod whose cycle failed; `cycle` is what older rules compare."""
+        ...
+
+    def put_back(self, entry: Entry, /) -> None:
+        """Undo a pop: the stay goes on as it was, unless a plugin holds the pod by now."""
+        ...
+
+    def move(self, happening: Happening, wanted: MoveFilter, /) -> int:
+        """Move pods because of an event; return how many."""
+        ...
+
+    def move_awaiting(self, assigned: AssignedPod, happening: Happening, /) -> int:
+        """Move pods that an assigned pod's event may help; return how many."""
+        ...
+
+    def activate(self, pods: Iterable[PodRef], /) -> int:
+        """Make waiting pods active at once; return how many."""
+        ...
+
+    def flush_backoff(self) -> int:
+        """Make active what has backed off long enough; return how many."""
+        ...
+
+    def flush_leftover(self, before_ns: int, /) -> int:
+        """Move what has been unschedulable since before `before_ns`; return how many."""
+        ...
+
+    def close(self) -> None:
+        """Note that the queue is closed."""
+        ...
+
+    def record(self) -> InFlightRecord:
+        """Return what is remembered of pods in flight."""
+        ...
+
+    def restore(self, record: InFlightRecord, /) -> None:
+        """Take over what `record` returned."""
+        ...

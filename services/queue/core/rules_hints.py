@@ -1,0 +1,129 @@
+"""v1.34 with queueing hints: a refused pod waits for an event that one of its plugins names.
+
+What happens while a pod is in flight is remembered until it comes back; its own updates are
+events too.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, feature gate
+SchedulerQueueingHints on.
+"""
+
+from __future__ import annotations
+
+from services.queue.core import incoming
+from services.queue.core.cluster_event import FORCE_ACTIVATE
+from services.queue.core.entry import Entry, Popped
+from services.queue.core.happening import Happening
+from services.queue.core.in_flight_events import InFlightEvents
+from services.queue.core.incoming import SubQueue
+from services.queue.core.outcome import PresentTexts
+from services.queue.core.parts import QueueParts
+from services.queue.core.pod import PodRef, QueuedPod
+from services.queue.core.pod_changes import pending_pod_changes
+from services.queue.core.registrations import Registrations, Verdict
+from services.queue.core.rules import InFlightRecord
+from services.queue.core.rules_v134 import RulesV134
+
+
+class HintRules(RulesV134):
+    """The in-flight events decide where a pod goes that comes back."""
+
+    __slots__ = ("_in_flight",)
+
+    def __init__(
+        self,
+        parts: QueueParts,
+        present: PresentTexts,
+        registered: Registrations,
+        *,
+        pops_backing_off: bool,
+    ) -> None:
+        super().__init__(parts, present, registered, pops_backing_off=pops_backing_off)
+        self._in_flight = InFlightEvents()
+
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
+        """Take over a pod's new version; one in flight is only noted, and judged later."""
+        if new.uid in self._in_flight:
+            self._in_flight.note_for(new.uid, _happenings(old, new))
+            self._parts.pops.renew_pod(new)
+            return None
+        return self.update_queued(old, new)
+
+    def update_waiting(self, old: QueuedPod | None, entry: Entry, /) -> SubQueue:
+        """Ask the refusing plugins about each thing that has changed, until one moves the pod."""
+        where = SubQueue.UNSCHEDULABLE
+        for happening in _happenings(old, entry.pod):
+            verdict = self._registered.verdict(entry, happening)
+            where = self.requeue(entry, verdict, happening.event.label)
+            if where is SubQueue.ACTIVE or (
+                self._pops_backing_off and where is not SubQueue.UNSCHEDULABLE
+            ):
+                break
+            entry = self._queues.unschedulable.get(entry.key) or entry
+        return where
+
+    def requeue_failed(self, entry: Entry, _cycle: int, /) -> SubQueue:
+        """Put a pod back as what has happened since its pop says."""
+        verdict = self._since_pop(entry)
+        return self.requeue(entry, verdict, incoming.SCHEDULE_ATTEMPT_FAILURE)
+
+    def _since_pop(self, entry: Entry) -> Verdict:
+        """Return the best verdict of the events since the pop.
+
+        A pod that no plugin refused is tried again, and so is one that is not in flight.
+        Source: kubernetes v1.34 determineSchedulingHintForInFlightPod.
+        """
+        happenings = self._in_flight.since_pop_of(entry.pod.uid)
+        if happenings is None or not entry.failed_by_plugins:
+            return Verdict.AFTER_BACKOFF
+        best = Verdict.SKIP
+        waits = bool(entry.failure and entry.failure.pending_plugins)
+        for happening in happenings:
+            verdict = self._registered.verdict(entry, happening)
+            if verdict is Verdict.SKIP:
+                continue
+            best = verdict
+            if verdict is Verdict.AT_ONCE or not waits:
+                break
+        return best
+
+    def is_duplicate(self, entry: Entry, /) -> bool:
+        """Tell whether the pod is in flight."""
+        return entry.pod.uid in self._in_flight
+
+    def begun(self, popped: Popped, /) -> None:
+        """Remember events for the pod from now on."""
+        self._in_flight.begin(popped.entry.pod.uid)
+
+    def ended(self, uid: str, /) -> None:
+        """Remember events for the pod no longer."""
+        self._in_flight.end(uid)
+
+    def noted(self, happening: Happening, /) -> None:
+        """Remember an event, if any pod is in flight."""
+        self._in_flight.note(happening)
+
+    def not_activated(self, pod: PodRef, /) -> None:
+        """Remember that a pod in flight was asked for."""
+        self._in_flight.note_for(pod.uid, [Happening(event=FORCE_ACTIVATE, new=pod)])
+        self._parts.note_move()
+
+    def close(self) -> None:
+        """Forget what is in flight: nobody will be judged by it."""
+        self._in_flight.clear()
+
+    def record(self) -> InFlightRecord:
+        """Return the pods in flight, the events since, and the unregistered plugins."""
+        return InFlightRecord(
+            pods=self._in_flight.pods(),
+            events=self._in_flight.events(),
+            strangers=self._registered.strangers,
+        )
+
+    def restore(self, record: InFlightRecord, /) -> None:
+        """Take over what `record` returned."""
+        self._in_flight.restore(record.pods, record.events)
+        self._registered.meet(record.strangers)
+
+
+def _happenings(old: QueuedPod | None, new: QueuedPod) -> list[Happening]:
+    return [Happening(event=event, old=old, new=new) for event in pending_pod_changes(old, new)]

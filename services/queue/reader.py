@@ -1,0 +1,194 @@
+"""A session's reader: what its mode takes of pods and events, as the core's values.
+
+v1.34 reads more of a pod than the older modes: gates, and what queueing hints compare. Specs and
+labels are shared among pods of one template, for there may be a million. Objects of events are
+read only where some hint of the session looks at them, or a wildcard names its pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from services.kube.pod import PodSpec
+from services.queue import codec
+from services.queue.core.cluster_event import ClusterEvent, event_of
+from services.queue.core.config import QueueConfig
+from services.queue.core.entry import Failure
+from services.queue.core.happening import Happening
+from services.queue.core.mode import MODES
+from services.queue.core.pod import AssignedPod, QueuedPod
+from services.queue.core.registrations import Registrations
+from services.rpc import kube_codec, kube_fields, kube_storage
+from services.rpc.errors import FieldError
+from services.rpc.kube_spec import PodSpecInterner
+
+_NO_GATES = "the mode holds no pods back by PreEnqueue: send none"
+_LABELS_MAX = 65536
+_NO_FAILURE = Failure()
+
+
+class QueueReader:
+    """Reads messages for one session; what it shares is only a saving, never an answer."""
+
+    __slots__ = ("_compares", "_failures", "_has_gates", "_labels", "_reads_objects", "_specs")
+
+    def __init__(self, config: QueueConfig) -> None:
+        self._has_gates = MODES[config.mode].has_gates
+        self._compares = not (self._has_gates and config.queueing_hints)
+        self._specs = PodSpecInterner()
+        self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
+        self._failures: dict[Failure, Failure] = {}
+        registered = Registrations(config.registrations)
+        self._reads_objects = registered.reads_objects if self._has_gates else _never
+
+    @property
+    def has_gates(self) -> bool:
+        """Whether the mode knows PreEnqueue, hints and Activate."""
+        return self._has_gates
+
+    def pod(
+        self,
+        message: pod_pb2.Pod,
+        *,
+        field: str,
+        sort_key: bytes = b"",
+        gates: Iterable[str] = (),
+        compared: bool = False,
+    ) -> QueuedPod:
+        """Return a pending pod. Raises FieldError; `compared` asks for its digest.
+
+        With queueing hints there is none: the versions themselves are compared.
+        """
+        held = self.gates(gates)
+        compared = compared and self._compares
+        if not self._has_gates:
+            return codec.queued_pod(message, field=field, sort_key=sort_key, compared=compared)
+        pod = codec.queued_pod(message, field=field, sort_key=sort_key)
+        spec = self._specs.spec(message.spec, field=f"{field}.spec")
+        labels = self._shared(message.metadata.labels)
+        return pod._replace(
+            gates=held,
+            digest=_digest(message) if compared else b"",
+            affinity_terms=codec.spaced_terms(spec, labels, pod.namespace),
+            labels=labels,
+            spec=spec,
+        )
+
+    def gates(self, gates: Iterable[str]) -> tuple[str, ...]:
+        """Return the gates, which only some modes know. Raises FieldError."""
+        held = tuple(gates)
+        if held and not self._has_gates:
+            raise FieldError("gates", _NO_GATES)
+        return held
+
+    def failure(self, message: queue_pb2.AddUnschedulable) -> Failure:
+        """Return why a cycle failed; equal failures are one object."""
+        plugins, pending = message.unschedulable_plugins, message.pending_plugins
+        if not (plugins or pending or message.error):
+            return _NO_FAILURE
+        failure = Failure(
+            plugins=tuple(sorted(set(plugins))),
+            pending_plugins=tuple(sorted(set(pending))),
+            error=message.error,
+        )
+        if len(self._failures) >= _LABELS_MAX:
+            self._failures.clear()
+        return self._failures.setdefault(failure, failure)
+
+    def happening(self, message: queue_pb2.ClusterEvent, *, field: str) -> Happening:
+        """Return an event; its objects only where a hint reads them. Raises FieldError."""
+        if not message.label:
+            raise FieldError(f"{field}.label", 'is required, such as "NodeAdd"')
+        event = event_of(message.label)
+        if not (event.is_wildcard or self._reads_objects(event)):
+            return Happening(event=event)
+        return Happening(
+            event=event,
+            old=self._object(message.old, f"{field}.old"),
+            new=self._object(message.new, f"{field}.new"),
+            namespace_labels=kube_fields.strings(message.namespace_labels),
+            source=message.SerializeToString(deterministic=True),
+        )
+
+    def spec(self, source: bytes) -> PodSpec:
+        """Return the spec that a checkpoint holds."""
+        return self._specs.spec(pod_pb2.PodSpec.FromString(source))
+
+    def from_source(self, source: bytes) -> Happening:
+        """Return the event that a checkpoint holds."""
+        message = queue_pb2.ClusterEvent.FromString(source)
+        return self.happening(message, field="event")
+
+    def assigned(
+        self, label: str, old: pod_pb2.Pod | None, new: pod_pb2.Pod, spaces: Mapping[str, str]
+    ) -> tuple[AssignedPod, Happening]:
+        """Return an assigned pod and the event that it is. Raises FieldError."""
+        pod = codec.assigned_pod(new, field="pod")
+        if not self._has_gates:
+            return pod, Happening(event=event_of(label))
+        message = queue_pb2.ClusterEvent(label=label, namespace_labels=spaces)
+        message.new.pod.CopyFrom(new)
+        if old is not None:
+            message.old.pod.CopyFrom(old)
+        spaced = AssignedPod(
+            namespace=pod.namespace,
+            labels=pod.labels,
+            namespace_labels=kube_fields.strings(spaces),
+        )
+        return spaced, self.happening(message, field="pod")
+
+    def _object(self, message: object_pb2.Object, field: str) -> object | None:
+        kind = message.WhichOneof("object")
+        if kind is None or (kind != "pod" and kind not in _READERS):
+            return None
+        path = f"{field}.{kind}"
+        if kind == "pod":
+            return kube_codec.pod_from_message(message.pod, self._specs, field=path)
+        return _READERS[kind](getattr(message, kind), path)
+
+    def _shared(self, labels: Mapping[str, str]) -> Mapping[str, str]:
+        if not labels:
+            return kube_fields.strings(labels)
+        key = tuple(sorted(labels.items()))
+        known = self._labels.get(key)
+        if known is None:
+            if len(self._labels) >= _LABELS_MAX:
+                self._labels.clear()
+            known = self._labels[key] = dict(key)
+        return known
+
+
+def _never(_event: ClusterEvent) -> bool:
+    return False
+
+
+def _digest(message: pod_pb2.Pod) -> bytes:
+    """Return the digest of what makes a pod worth another try; v1.34 leaves finalizers out.
+
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, isPodUpdated.
+    """
+    if message.metadata.finalizers:
+        compared = pod_pb2.Pod()
+        compared.CopyFrom(message)
+        compared.metadata.ClearField("finalizers")
+        message = compared
+    return kube_codec.spec_digest(message)
+
+
+_READERS: Mapping[str, Callable[[Any, str], object]] = {
+    "node": lambda each, path: kube_codec.node_from_message(each, field=path),
+    "persistent_volume": lambda each, path: kube_storage.persistent_volume_from_message(
+        each, field=path
+    ),
+    "persistent_volume_claim": lambda each, path: kube_storage.claim_from_message(each, field=path),
+    "storage_class": lambda each, path: kube_storage.storage_class_from_message(each, field=path),
+    "csi_node": lambda each, _path: kube_storage.csi_node_from_message(each),
+    "volume_attachment": lambda each, _path: kube_storage.volume_attachment_from_message(each),
+    "csi_driver": lambda each, _path: kube_storage.csi_driver_from_message(each),
+    "csi_storage_capacity": lambda each, path: kube_storage.csi_storage_capacity_from_message(
+        each, field=path
+    ),
+}

@@ -1,0 +1,214 @@
+"""Persistent volumes, claims, classes and CSI objects: messages to values. Raises FieldError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reprieve.kube.v1alpha1 import meta_pb2, storage_pb2
+from services.kube import storage
+from services.kube.quantity import QuantityError, value
+from services.kube.selector import LabelSelector
+from services.rpc import kube_fields, kube_volumes
+from services.rpc.errors import FieldError
+
+
+def persistent_volume_from_message(
+    message: storage_pb2.PersistentVolume, *, field: str = "persistent_volume"
+) -> storage.PersistentVolume:
+    """Return the volume's value; without a node affinity every node reaches it."""
+    meta, spec = message.metadata, message.spec
+    affinity = spec.node_affinity
+    return storage.PersistentVolume(
+        name=meta.name,
+        uid=meta.uid,
+        labels=kube_fields.strings(meta.labels),
+        annotations=kube_fields.strings(meta.annotations),
+        capacity_bytes=_size(spec.capacity.get("storage"), f"{field}.spec.capacity") or 0,
+        access_modes=tuple(spec.access_modes),
+        claim_ref=(
+            storage.ClaimRef(
+                namespace=spec.claim_ref.namespace,
+                name=spec.claim_ref.name,
+                uid=spec.claim_ref.uid,
+            )
+            if spec.HasField("claim_ref")
+            else None
+        ),
+        storage_class_name=spec.storage_class_name,
+        volume_mode=_volume_mode(spec.volume_mode, f"{field}.spec.volumeMode"),
+        node_affinity=(
+            kube_fields.node_selector(affinity.required, f"{field}.spec.nodeAffinity.required")
+            if affinity.HasField("required")
+            else None
+        ),
+        volume_attributes_class_name=(
+            spec.volume_attributes_class_name
+            if spec.HasField("volume_attributes_class_name")
+            else None
+        ),
+        source=kube_volumes.persistent_source(spec),
+        phase=kube_fields.choice(
+            storage.VolumePhase, message.status.phase, f"{field}.status.phase"
+        ),
+        deletion_ns=_deletion_ns(meta),
+        resource_version=meta.resource_version,
+    )
+
+
+def claim_from_message(
+    message: storage_pb2.PersistentVolumeClaim, *, field: str = "persistent_volume_claim"
+) -> storage.PersistentVolumeClaim:
+    """Return the claim's value; an absent class stays absent."""
+    meta, spec = message.metadata, message.spec
+    requests = spec.resources.requests
+    return storage.PersistentVolumeClaim(
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        labels=kube_fields.strings(meta.labels),
+        annotations=kube_fields.strings(meta.annotations),
+        owners=kube_fields.owners(meta.owner_references),
+        access_modes=tuple(spec.access_modes),
+        selector=(
+            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
+            if spec.HasField("selector")
+            else None
+        ),
+        request_bytes=_size(requests.get("storage"), f"{field}.spec.resources.requests") or 0,
+        volume_name=spec.volume_name,
+        storage_class_name=(
+            spec.storage_class_name if spec.HasField("storage_class_name") else None
+        ),
+        volume_mode=_volume_mode(spec.volume_mode, f"{field}.spec.volumeMode"),
+        volume_attributes_class_name=(
+            spec.volume_attributes_class_name
+            if spec.HasField("volume_attributes_class_name")
+            else None
+        ),
+        phase=kube_fields.choice(storage.ClaimPhase, message.status.phase, f"{field}.status.phase"),
+        deletion_ns=_deletion_ns(meta),
+        resource_version=meta.resource_version,
+    )
+
+
+def storage_class_from_message(
+    message: storage_pb2.StorageClass, *, field: str = "storage_class"
+) -> storage.StorageClass:
+    """Return the class's value; an absent binding mode is Immediate."""
+    meta = message.metadata
+    mode = message.volume_binding_mode or storage.BindingMode.IMMEDIATE.value
+    return storage.StorageClass(
+        name=meta.name,
+        provisioner=message.provisioner,
+        parameters=kube_fields.strings(message.parameters),
+        annotations=kube_fields.strings(meta.annotations),
+        binding_mode=kube_fields.choice(storage.BindingMode, mode, f"{field}.volumeBindingMode"),
+        allowed_topologies=_topologies(message.allowed_topologies),
+        creation_ns=kube_fields.time_ns(meta.creation_timestamp),
+    )
+
+
+def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
+    """Return the value of a node's drivers; an absent count bounds nothing."""
+    return storage.CsiNode(
+        name=message.metadata.name,
+        annotations=kube_fields.strings(message.metadata.annotations),
+        drivers=tuple(
+            storage.CsiNodeDriver(
+                name=each.name,
+                node_id=each.node_id,
+                topology_keys=tuple(each.topology_keys),
+                allocatable_count=(
+                    each.allocatable.count if each.allocatable.HasField("count") else None
+                ),
+            )
+            for each in message.spec.drivers
+        ),
+    )
+
+
+def volume_attachment_from_message(
+    message: storage_pb2.VolumeAttachment,
+) -> storage.VolumeAttachment:
+    """Return the attachment's value."""
+    spec = message.spec
+    source = spec.source
+    return storage.VolumeAttachment(
+        name=message.metadata.name,
+        attacher=spec.attacher,
+        node_name=spec.node_name,
+        persistent_volume_name=(
+            source.persistent_volume_name if source.HasField("persistent_volume_name") else None
+        ),
+        inline=kube_volumes.persistent_source(source.inline_volume_spec),
+        attached=message.status.attached,
+    )
+
+
+def csi_driver_from_message(message: storage_pb2.CSIDriver) -> storage.CsiDriver:
+    """Return the driver's value; volumes must be attached unless it says otherwise."""
+    spec = message.spec
+    return storage.CsiDriver(
+        name=message.metadata.name,
+        attach_required=spec.attach_required if spec.HasField("attach_required") else True,
+        storage_capacity=spec.storage_capacity,
+    )
+
+
+def csi_storage_capacity_from_message(
+    message: storage_pb2.CSIStorageCapacity, *, field: str = "csi_storage_capacity"
+) -> storage.CsiStorageCapacity:
+    """Return the capacity's value; an absent topology is None."""
+    return storage.CsiStorageCapacity(
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        node_topology=_selector(message, f"{field}.nodeTopology"),
+        storage_class_name=message.storage_class_name,
+        capacity_bytes=(
+            _size(message.capacity, f"{field}.capacity") if message.HasField("capacity") else None
+        ),
+        maximum_volume_size_bytes=(
+            _size(message.maximum_volume_size, f"{field}.maximumVolumeSize")
+            if message.HasField("maximum_volume_size")
+            else None
+        ),
+    )
+
+
+def _selector(message: storage_pb2.CSIStorageCapacity, field: str) -> LabelSelector | None:
+    if not message.HasField("node_topology"):
+        return None
+    return kube_fields.label_selector(message.node_topology, field)
+
+
+def _topologies(
+    messages: Iterable[storage_pb2.TopologySelectorTerm],
+) -> tuple[storage.TopologyTerm, ...]:
+    return tuple(
+        tuple(
+            storage.TopologyRequirement(key=each.key, values=tuple(each.values))
+            for each in term.match_label_expressions
+        )
+        for term in messages
+    )
+
+
+def _volume_mode(text: str, field: str) -> storage.VolumeMode:
+    if not text:
+        return storage.VolumeMode.FILESYSTEM
+    return kube_fields.choice(storage.VolumeMode, text, field)
+
+
+def _size(text: str | None, field: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return value(text)
+    except QuantityError as error:
+        raise FieldError(field, str(error)) from None
+
+
+def _deletion_ns(meta: meta_pb2.ObjectMeta) -> int | None:
+    if not meta.HasField("deletion_timestamp"):
+        return None
+    return kube_fields.time_ns(meta.deletion_timestamp)

@@ -1,0 +1,92 @@
+"""What a session's configuration asks for: its message, and the file that it may carry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.config import legacy_scheduler
+from services.config.legacy_scheduler import preemption_disabled
+from services.config.scheduler import (
+    SchedulerConfiguration,
+    api_version,
+    read_scheduler_configuration,
+)
+from services.config.strict import ConfigError
+from services.rpc.errors import FieldError
+from services.scheduler.core.options import Options
+from services.scheduler.core.registry import SERVED
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+
+DEFAULT_RULES = "v1.34"
+_FILE = "config.kube_scheduler_configuration"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfiguration:
+    """A file, read: one of v1, or the older one that switches preemption off; or none."""
+
+    file: SchedulerConfiguration | None = None
+    disable_preemption: bool = False
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Return a sentence for each thing that is known but not served."""
+        return self.file.warnings if self.file is not None else ()
+
+
+def read_configuration(config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
+    """Read the file that a configuration carries. Raises FieldError with the path in the file."""
+    text = config.kube_scheduler_configuration
+    if not text:
+        return ReadConfiguration(disable_preemption=config.disable_preemption)
+    try:
+        if api_version(text) == legacy_scheduler.API_VERSION:
+            disabled = config.disable_preemption or preemption_disabled(text)
+            return ReadConfiguration(disable_preemption=disabled)
+        file = read_scheduler_configuration(text, SERVED)
+    except ConfigError as error:
+        path = f"{_FILE}.{error.field}" if error.field else _FILE
+        raise FieldError(path, str(error)) from None
+    return ReadConfiguration(file=file, disable_preemption=config.disable_preemption)
+
+
+def options_of(
+    config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue_mode: str
+) -> Options:
+    """Return what a configuration asks for. Raises FieldError."""
+    name = config.rules or DEFAULT_RULES
+    if name not in RULES:
+        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
+    if queue_mode not in QUEUE_RULES:
+        raise FieldError("config.queue.mode", f"no queue of mode {queue_mode!r} is known here")
+    if config.cycle_cost_ns:
+        raise FieldError("config.cycle_cost_ns", "must be 0: no cost of a cycle is modelled yet")
+    return Options(
+        rules=RULES[name],
+        queue=QUEUE_RULES[queue_mode],
+        seed=config.seed,
+        profiles=read.file.profiles if read.file is not None else (),
+        sampling=_sampling(config, read),
+        disable_preemption=read.disable_preemption,
+    )
+
+
+def queue_config_of(
+    config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration
+) -> queue_pb2.QueueConfig:
+    """Return the queue's configuration, with the file's backoff where it says nothing itself."""
+    queue = queue_pb2.QueueConfig()
+    queue.CopyFrom(config.queue)
+    if read.file is None:
+        return queue
+    queue.initial_backoff_ns = queue.initial_backoff_ns or (read.file.initial_backoff_ns or 0)
+    queue.max_backoff_ns = queue.max_backoff_ns or (read.file.max_backoff_ns or 0)
+    return queue
+
+
+def _sampling(config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration) -> int | None:
+    if not config.sample_nodes:
+        return None
+    return (read.file.percentage_of_nodes_to_score or 0) if read.file is not None else 0

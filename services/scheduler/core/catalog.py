@@ -1,0 +1,145 @@
+"""The objects beside pods, nodes and budgets: what plugins look up by name.
+
+An epoch counts the changes of a group of kinds, so that what was made of them can be kept until
+one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from services.kube.namespace import Namespace
+from services.kube.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from services.kube.workloads import Controller, ControllerKind, Service
+
+Kept = (
+    Namespace
+    | Service
+    | Controller
+    | PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CsiNode
+    | VolumeAttachment
+    | CsiDriver
+    | CsiStorageCapacity
+)
+
+
+class Catalog:
+    """The objects by kind; namespaced ones by "namespace/name", others by their name.
+
+    `namespace_epoch`, `workload_epoch` and `storage_epoch` grow with each change of their group.
+    `has_workloads` tells whether there is any service or controller.
+    """
+
+    __slots__ = (
+        "_controllers",
+        "attachments",
+        "capacities",
+        "claims",
+        "classes",
+        "csi_drivers",
+        "csi_nodes",
+        "has_workloads",
+        "namespace_epoch",
+        "namespaces",
+        "services",
+        "storage_epoch",
+        "volumes",
+        "workload_epoch",
+    )
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self.services: dict[str, Service] = {}
+        self._controllers: dict[ControllerKind, dict[str, Controller]] = {
+            kind: {} for kind in ControllerKind
+        }
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.csi_nodes: dict[str, CsiNode] = {}
+        self.attachments: dict[str, VolumeAttachment] = {}
+        self.csi_drivers: dict[str, CsiDriver] = {}
+        self.capacities: dict[str, CsiStorageCapacity] = {}
+        self.has_workloads = False
+        self.namespace_epoch = self.workload_epoch = self.storage_epoch = 0
+
+    def controller(self, kind: ControllerKind, namespace: str, name: str) -> Controller | None:
+        """Return a controller, None for an unknown one."""
+        return self._controllers[kind].get(f"{namespace}/{name}")
+
+    def services_in(self, namespace: str) -> Iterable[Service]:
+        """Return the services of a namespace."""
+        return [each for each in self.services.values() if each.namespace == namespace]
+
+    def held(self, kind: str, namespace: str, name: str) -> Kept | None:
+        """Return an object of a kind such as "Namespace", None for an unknown one."""
+        key = f"{namespace}/{name}" if namespace else name
+        if kind in _CONTROLLERS:
+            return self._controllers[ControllerKind(kind)].get(key)
+        place = _SHELVES.get(_VALUE_OF.get(kind, kind))
+        found: Kept | None = None if place is None else self._shelf(place[0]).get(key)
+        return found
+
+    def put(self, value: Kept) -> None:
+        """Add an object, or replace the one of its name; an equal one changes nothing."""
+        namespace = getattr(value, "namespace", None)
+        key = value.name if namespace is None else f"{namespace}/{value.name}"
+        if isinstance(value, Controller):
+            shelf: dict[str, Any] = self._controllers[value.kind]
+            epoch = "workload_epoch"
+        else:
+            name, epoch = _SHELVES[type(value).__name__]
+            shelf = self._shelf(name)
+        if shelf.get(key) != value:
+            shelf[key] = value
+            self._advance(epoch)
+
+    def remove(self, kind: str, namespace: str, name: str) -> None:
+        """Remove an object of a kind such as "Namespace"; an unknown one is passed over."""
+        key = f"{namespace}/{name}" if kind in _NAMESPACED else name
+        if kind in _CONTROLLERS:
+            self._controllers[ControllerKind(kind)].pop(key, None)
+            self._advance("workload_epoch")
+        elif (place := _SHELVES.get(_VALUE_OF.get(kind, kind))) is not None:
+            self._shelf(place[0]).pop(key, None)
+            self._advance(place[1])
+
+    def _shelf(self, name: str) -> dict[str, Any]:
+        shelf: dict[str, Any] = getattr(self, name)
+        return shelf
+
+    def _advance(self, epoch: str) -> None:
+        setattr(self, epoch, getattr(self, epoch) + 1)
+        self.has_workloads = bool(self.services) or any(self._controllers.values())
+
+
+_CONTROLLERS = frozenset(kind.value for kind in ControllerKind)
+_NAMESPACED = _CONTROLLERS | {"Service", "PersistentVolumeClaim", "CSIStorageCapacity"}
+_VALUE_OF = {
+    "CSINode": "CsiNode",
+    "CSIDriver": "CsiDriver",
+    "CSIStorageCapacity": "CsiStorageCapacity",
+}
+_SHELVES = {
+    "Namespace": ("namespaces", "namespace_epoch"),
+    "Service": ("services", "workload_epoch"),
+    "PersistentVolume": ("volumes", "storage_epoch"),
+    "PersistentVolumeClaim": ("claims", "storage_epoch"),
+    "StorageClass": ("classes", "storage_epoch"),
+    "CsiNode": ("csi_nodes", "storage_epoch"),
+    "VolumeAttachment": ("attachments", "storage_epoch"),
+    "CsiDriver": ("csi_drivers", "storage_epoch"),
+    "CsiStorageCapacity": ("capacities", "storage_epoch"),
+}

@@ -1,0 +1,80 @@
+"""percentageOfNodesToScore: only some of the nodes that fit are looked for and scored.
+
+Upstream looks at nodes in its list's order, from where the pod before left off, until it has
+found enough; which ones, when several are looked at at once, is chance. Here it is the first ones.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, numFeasibleNodesToFind,
+findNodesThatFitPod, findNodesThatPassFilters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from services.scheduler.core.host_choice import Choice, HostChoice
+from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.shape import NO_NODE, Shape
+from services.scheduler.core.snapshot import Snapshot
+
+_NODES_LEAST = 100
+_PERCENTAGE_LEAST = 5
+_PERCENTAGE_MOST = 50
+_NODES_A_PERCENT = 125
+_INDEX_BITS = 32
+
+
+def nodes_to_find(nodes: int, percentage: int) -> int:
+    """Return how many feasible nodes are enough; a percentage of 0 adapts to their number."""
+    if nodes < _NODES_LEAST:
+        return nodes
+    share = percentage or max(_PERCENTAGE_MOST - nodes // _NODES_A_PERCENT, _PERCENTAGE_LEAST)
+    return max(nodes * share // 100, _NODES_LEAST)
+
+
+@dataclass(slots=True)
+class StartIndex:
+    """The place in the node list at which the next pod's search begins."""
+
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SampledChoice:
+    """A host choice among the first feasible nodes alone; all profiles share `start`.
+
+    `percentage` is 0 to 100; without `scores`, one feasible node is enough.
+    """
+
+    inner: HostChoice
+    start: StartIndex
+    percentage: int = 0
+    scores: bool = True
+
+    def choose(
+        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+    ) -> Choice:
+        """Return the choice for a pod's scheduling attempt."""
+        listed = snapshot.rows_in_order()
+        rows = listed[refuser[listed] >= 0]
+        if not len(rows):
+            return self.inner.choose(shape, refuser, snapshot, uid, attempt)
+        ordered = np.roll(rows, -(self.start.index % len(rows)))
+        feasible = np.flatnonzero(refuser[ordered] == 0)
+        enough = nodes_to_find(len(rows), self.percentage) if self.scores else 1
+        looked_at = int(feasible[enough]) if len(feasible) > enough else len(rows)
+        sample = np.full(len(refuser), NO_NODE, dtype=np.int8)
+        sample[ordered[:looked_at]] = refuser[ordered[:looked_at]]
+        self.start.index = (self.start.index + looked_at) % len(listed)
+        chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
+        return replace(chosen, looked_at=looked_at)
+
+    def mark(self) -> int:
+        """Return what `reset` needs to come back to this moment."""
+        return self.inner.mark() << _INDEX_BITS | self.start.index
+
+    def reset(self, mark: int) -> None:
+        """Undo the choices since `mark` was taken."""
+        self.inner.reset(mark >> _INDEX_BITS)
+        self.start.index = mark & ((1 << _INDEX_BITS) - 1)

@@ -1,0 +1,141 @@
+"""Which volume a claim gets on a node, and whether one can be made there.
+
+Source: kubernetes v1.34 component-helpers/storage/volume/pv_helpers.go, FindMatchingVolume;
+pkg/scheduler/framework/plugins/volumebinding/binder.go, checkVolumeProvisions, hasEnoughCapacity;
+pkg/apis/core/v1/helper/helpers.go, MatchTopologySelectorTerms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+
+from services.kube.node import Node
+from services.kube.selector import NodeSelector
+from services.kube.storage import (
+    CLASS_ANNOTATION_BETA,
+    NO_PROVISIONER,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    TopologyTerm,
+    VolumePhase,
+)
+from services.scheduler.core.catalog import Catalog
+
+
+class Provision(Enum):
+    """Whether a volume can be made."""
+
+    POSSIBLE = "possible"
+    IMPOSSIBLE = "impossible"
+    NO_SPACE = "no space"
+
+
+def class_of(volume: PersistentVolume) -> str:
+    """Return a volume's class, the old annotation first."""
+    return volume.annotations.get(CLASS_ANNOTATION_BETA, volume.storage_class_name)
+
+
+def is_of(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Tell whether a volume is meant for a claim, or bound to it."""
+    ref = volume.claim_ref
+    if ref is None or (ref.name, ref.namespace) != (claim.name, claim.namespace):
+        return False
+    return ref.uid in {"", claim.uid}
+
+
+def reaches(affinity: NodeSelector | None, node: Node) -> bool:
+    """Tell whether a volume's affinity admits a node, which is known by its labels only."""
+    return affinity is None or affinity.matches(node.labels, "")
+
+
+def matching_volume(
+    claim: PersistentVolumeClaim,
+    volumes: Iterable[PersistentVolume],
+    node: Node,
+    chosen: Collection[str],
+) -> PersistentVolume | None:
+    """Return the volume meant for a claim if the node reaches it, else the smallest that fits.
+
+    `chosen` are the names of volumes that other claims of the pod get. Of equal volumes upstream
+    takes any; here it is the first of `volumes`.
+    """
+    smallest: PersistentVolume | None = None
+    for volume in volumes:
+        if volume.name in chosen or not _qualifies(volume, claim):
+            continue
+        reached = reaches(volume.node_affinity, node)
+        if is_of(volume, claim):
+            return volume if reached else None
+        if not reached or not _is_free(volume, claim):
+            continue
+        if smallest is None or smallest.capacity_bytes > volume.capacity_bytes:
+            smallest = volume
+    return smallest
+
+
+def _qualifies(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    if volume.claim_ref is not None and not is_of(volume, claim):
+        return False
+    return (
+        volume.capacity_bytes >= claim.request_bytes
+        and volume.volume_mode is claim.volume_mode
+        and (volume.volume_attributes_class_name or "")
+        == (claim.volume_attributes_class_name or "")
+        and volume.deletion_ns is None
+    )
+
+
+def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    return (
+        volume.phase is VolumePhase.AVAILABLE
+        and (claim.selector is None or claim.selector.matches(volume.labels))
+        and class_of(volume) == claim.class_name
+        and set(claim.access_modes) <= set(volume.access_modes)
+    )
+
+
+def provision(claim: PersistentVolumeClaim, node: Node, catalog: Catalog) -> Provision:
+    """Tell whether a claim's class can make its volume for a node."""
+    storage_class = catalog.classes.get(claim.class_name)
+    assert storage_class is not None, "only claims of a class that is there wait for a consumer"
+    if storage_class.provisioner in {"", NO_PROVISIONER}:
+        return Provision.IMPOSSIBLE
+    if not _admits(storage_class.allowed_topologies, node.labels):
+        return Provision.IMPOSSIBLE
+    if not _has_space(claim, storage_class, node, catalog):
+        return Provision.NO_SPACE
+    return Provision.POSSIBLE
+
+
+def _admits(terms: tuple[TopologyTerm, ...], labels: Mapping[str, str]) -> bool:
+    return not terms or any(
+        bool(term) and all(labels.get(each.key) in each.values for each in term) for term in terms
+    )
+
+
+def _has_space(
+    claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node, catalog: Catalog
+) -> bool:
+    if not claim.request_bytes:
+        return True
+    driver = catalog.csi_drivers.get(storage_class.provisioner)
+    if driver is None or not driver.storage_capacity:
+        return True
+    return any(
+        capacity.storage_class_name == storage_class.name
+        and _limit(capacity) >= claim.request_bytes
+        and capacity.node_topology is not None
+        and capacity.node_topology.matches(node.labels)
+        for capacity in catalog.capacities.values()
+    )
+
+
+def _limit(capacity: CsiStorageCapacity) -> int:
+    """Return the size of the largest volume that can be made, -1 where nobody knows."""
+    largest = capacity.maximum_volume_size_bytes
+    if largest is None:
+        largest = capacity.capacity_bytes
+    return -1 if largest is None else largest

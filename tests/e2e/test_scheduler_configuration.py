@@ -1,0 +1,131 @@
+"""A KubeSchedulerConfiguration file on its way: the command line, the service, the replay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from replay.backends.processes import EmbeddedServices
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from tests.e2e.test_cli import SERVICE, reprieve
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+PACKED = (
+    HEAD
+    + """\
+profiles:
+- schedulerName: default-scheduler
+- schedulerName: packed
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}]}}
+  plugins: {score: {disabled: [{name: NodeResourcesBalancedAllocation}]}}
+"""
+)
+
+
+def node(name: str, cpu: str) -> str:
+    """Return a node's manifest."""
+    capacity = f'{{cpu: "{cpu}", memory: 9Gi, pods: "9"}}'
+    return (
+        f"---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n"
+        f"status: {{capacity: {capacity}}}\n"
+    )
+
+
+def pod(name: str, scheduler: str) -> str:
+    """Return a pod's manifest."""
+    requests = '{cpu: "1", memory: 1Gi}'
+    return (
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n"
+        f"spec:\n  schedulerName: {scheduler}\n"
+        f"  containers: [{{name: c, resources: {{requests: {requests}}}}}]\n"
+    )
+
+
+MANIFESTS = "".join(
+    [
+        node("big", "9"),
+        node("small", "3"),
+        pod("spread", "default-scheduler"),
+        pod("pack", "packed"),
+        pod("foreign", "nobody"),
+    ]
+)
+
+pytestmark = pytest.mark.e2e
+
+
+def test_each_profile_of_a_file_schedules_its_own_pods(tmp_path: Path) -> None:
+    """One spreads and one packs; a pod of neither is left alone."""
+    (tmp_path / "cluster.yaml").write_text(MANIFESTS, encoding="utf-8")
+    (tmp_path / "scheduler.yaml").write_text(PACKED, encoding="utf-8")
+    reprieve(
+        tmp_path,
+        "replay",
+        "cluster.yaml",
+        "--scheduler-config",
+        "scheduler.yaml",
+        "--sample-nodes",
+        "--run",
+        "run",
+        "-q",
+    )
+    pods = json.loads(reprieve(tmp_path, "get", "pods", "run", "-o", "json").stdout)
+    placed = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods["items"]}
+    assert placed == {"spread": "big", "pack": "small", "foreign": ""}
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["configuration"]["kube_scheduler_configuration"] == PACKED
+    assert manifest["configuration"]["sample_nodes"] is True
+
+
+def test_a_file_that_is_refused_ends_the_replay_with_its_path(tmp_path: Path) -> None:
+    """Before anything is replayed."""
+    (tmp_path / "cluster.yaml").write_text(MANIFESTS, encoding="utf-8")
+    text = HEAD + "profiles: [{plugins: {score: {enabled: [{name: Nobody}]}}}]\n"
+    (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
+    arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "-q")
+    done = reprieve(tmp_path, "replay", *arguments, code=SERVICE)
+    assert "profiles[0].plugins.score.enabled[0].name" in done.stderr
+
+
+def open_with(services: EmbeddedServices, text: str) -> service_pb2.OpenResponse:
+    """Open a session with a file, and close it."""
+    with grpc.insecure_channel(services.processes["scheduler"].address) as channel:
+        stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
+        config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=text)
+        opened = stub.Open(service_pb2.OpenRequest(config=config), timeout=10)
+        stub.CloseSession(service_pb2.CloseSessionRequest(session=opened.session), timeout=10)
+        return opened
+
+
+def test_open_tells_profiles_backoff_and_what_has_no_effect(services: EmbeddedServices) -> None:
+    """The queue takes the file's backoff."""
+    opened = open_with(
+        services,
+        PACKED + "podInitialBackoffSeconds: 3\npodMaxBackoffSeconds: 30\nparallelism: 2\n",
+    )
+    assert list(opened.scheduler_names) == ["default-scheduler", "packed"]
+    queue = opened.config.queue
+    assert (queue.initial_backoff_ns, queue.max_backoff_ns) == (3 * 10**9, 30 * 10**9)
+    assert list(opened.warnings) == ["parallelism has no effect here."]
+
+
+def test_open_names_the_field_that_it_refuses(services: EmbeddedServices) -> None:
+    """INVALID_ARGUMENT, with the path in the file behind the message's own."""
+    with pytest.raises(grpc.RpcError) as caught:
+        open_with(services, HEAD + "profiles: [{}, {}]\n")
+    status = rpc_status.from_call(caught.value)  # type: ignore[arg-type] # it is a Call as well
+    assert status is not None
+    bad = error_details_pb2.BadRequest()
+    for detail in status.details:
+        detail.Unpack(bad)
+    (violation,) = bad.field_violations
+    path = "config.kube_scheduler_configuration.profiles[0].schedulerName"
+    assert violation.field == path

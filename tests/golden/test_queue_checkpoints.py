@@ -1,0 +1,71 @@
+"""A queue service that loses its state before every operation of a recorded script."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+from google.protobuf.message import Message
+
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
+from reprieve.session.v1alpha1 import session_pb2
+from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.metrics import QueueMetrics
+from services.queue.saved import session_from_plain, session_to_plain
+from services.queue.servicer import SchedulingQueueServicer
+from tests.e2e.queue_messages import ScriptedQueue
+from tests.e2e.test_queue_vectors import config_message
+from tests.golden.test_queue_vectors import difference_of, load
+
+SHARE = 6
+
+
+@pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
+def test_a_checkpoint_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
+    """What is saved, written as JSON and read again is the whole session."""
+    differences = []
+    for vector in list(load(mode))[::SHARE]:
+        client = ForgetfulClient(config_message(mode, vector["config"]))
+        run = ScriptedQueue(client, mode)
+        differences.append(difference_of(mode, vector, run.apply, run.state))
+    assert not any(differences), "\n".join(filter(None, differences))
+
+
+class ForgetfulClient:
+    """A session in this process that is saved and restored before each operation."""
+
+    def __init__(self, config: queue_pb2.QueueConfig) -> None:
+        self._servicer = SchedulingQueueServicer()
+        opening = self._servicer.Open(pb.OpenRequest(session="s", config=config), None)  # type: ignore[arg-type] # no handler reads its context
+        asyncio.run(opening)
+        self._sequence = 0
+
+    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+        """Forget, remember, and do the operation `name` of the contract."""
+        session = self._servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
+        written = orjson.dumps(session_to_plain(session.core))
+        session.core = session_from_plain(orjson.loads(written), QueueMetrics())
+        operation = queue_pb2.Operation(at_ns=at_ns)
+        getattr(operation, name).CopyFrom(message)
+        getattr(operation, name).SetInParent()
+        self._sequence += 1
+        stamp = session_pb2.Stamp(session="s", epoch=1, sequence=self._sequence)
+        answer = self._servicer.batch(pb.StreamRequest(stamp=stamp, operations=[operation]))
+        applied = queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_APPLIED)
+        return next((each.result for each in answer.results), applied)
+
+    def dump(self) -> queue_pb2.QueueState:
+        """Return the whole state."""
+        stamp = session_pb2.Stamp(session="s", epoch=1)
+        dumping = self._servicer.Dump(pb.DumpRequest(stamp=stamp), None)  # type: ignore[arg-type] # no handler reads its context
+        return asyncio.run(dumping).state
+
+    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+        """Return a node's nominations."""
+        stamp = session_pb2.Stamp(session="s", epoch=1)
+        request = pb.ListNominatedRequest(stamp=stamp, node_name=node_name)
+        listing: Any = self._servicer.ListNominated(request, None)  # type: ignore[arg-type] # no handler reads its context
+        return list(asyncio.run(listing).pods)

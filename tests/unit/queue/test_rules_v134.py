@@ -1,0 +1,316 @@
+"""The mode v1.34: gates, hints, in-flight events, error backoff, pops from backoffQ, leases."""
+
+from __future__ import annotations
+
+from services.kube.pod import PodSpec
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.queue.core.cluster_event import event_of
+from services.queue.core.config import QueueConfig
+from services.queue.core.entry import Failure, Popped
+from services.queue.core.happening import happened
+from services.queue.core.hints.in_tree import IN_TREE
+from services.queue.core.incoming import SubQueue
+from services.queue.core.outcome import Closed, NotInFlight, Requeued, WouldBlock
+from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
+from services.queue.core.registrations import Registration
+from services.queue.core.rules import MoveFilter
+from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.unit.queue.builders import make_queued_pod, names, pop, seconds
+
+WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))
+FIT = Failure(plugins=("NodeResourcesFit",))
+
+
+def queue_of(
+    *pods: QueuedPod, hints: bool = True, pops_backoff: bool = True, lease_ns: int = 0
+) -> SchedulingQueue:
+    """Return a queue with upstream's plugins and `pods` added at 0."""
+    queue = SchedulingQueue(
+        QueueConfig(
+            mode="v1.34",
+            queueing_hints=hints,
+            pop_from_backoff_q=pops_backoff,
+            registrations=IN_TREE,
+            lease_ns=lease_ns,
+        )
+    )
+    for pod in pods:
+        queue.add(pod, now_ns=0)
+    return queue
+
+
+def refuse(queue: SchedulingQueue, failure: Failure = FIT, now_ns: int = 0) -> SubQueue:
+    """Pop the next pod and give it back; return where it is."""
+    popped = pop(queue, now_ns)
+    outcome = queue.add_unschedulable(popped.id, now_ns=now_ns, failure=failure)
+    assert isinstance(outcome, Requeued)
+    return outcome.queue
+
+
+def waiting(queue: SchedulingQueue) -> list[str]:
+    """Return the unschedulable pods that no plugin gates."""
+    return names(queue.first(SubQueue.UNSCHEDULABLE, 10))
+
+
+def test_a_gated_pod_waits_until_its_last_gate_is_gone() -> None:
+    """Its first attempt counts from when it is let in."""
+    held = make_queued_pod("a")._replace(
+        gates=("SchedulingGates",), spec=PodSpec(scheduling_gates=("g",))
+    )
+    queue = queue_of(held)
+    assert queue.sizes()[SubQueue.GATED] == 1
+    queue.move_all(happened("NodeAdd"), now_ns=1)
+    queue.flush_leftover(now_ns=seconds(1000))
+    assert queue.pop(now_ns=seconds(1000)) == WouldBlock()
+    free = held._replace(gates=(), spec=PodSpec())
+    assert queue.update(held, free, now_ns=seconds(1001)) is SubQueue.ACTIVE
+    popped = pop(queue, seconds(1002))
+    assert (popped.initial_attempt_ns, popped.timestamp_ns) == (seconds(1001), 0)
+
+
+def test_the_plugin_that_gates_is_asked_first_and_remembered() -> None:
+    """A pod that another plugin holds as well goes on waiting for that one."""
+    queue = queue_of(make_queued_pod("a")._replace(gates=("First", "Second")))
+    (entry,) = queue.first(SubQueue.GATED, 1)
+    assert (entry.gate, entry.failure) == ("First", Failure(plugins=("First",)))
+    queue.hold(entry.pod.ref, ("Second", "First"), now_ns=1)
+    queue.activate([entry.pod.ref], now_ns=2)
+    assert queue.first(SubQueue.GATED, 1)[0].gate == "First"
+    queue.hold(entry.pod.ref, ("Second",), now_ns=3)
+    queue.activate([entry.pod.ref], now_ns=4)
+    (entry,) = queue.first(SubQueue.GATED, 1)
+    assert (entry.gate, entry.failure) == ("Second", Failure(plugins=("First", "Second")))
+
+
+def test_a_preemptor_is_held_until_its_victims_deletion_was_asked_for() -> None:
+    """The first victim's end finds it gated; the next one, after the gate is gone, moves it."""
+    queue = queue_of(make_queued_pod("preemptor"))
+    popped = pop(queue)
+    queue.add_unschedulable(popped.id, now_ns=0, failure=FIT, gates=("DefaultPreemption",))
+    assert waiting(queue) == ["preemptor"]
+    victim_gone = happened("AssignedPodDelete")
+    queue.move_all(victim_gone, now_ns=seconds(5))
+    assert queue.sizes()[SubQueue.GATED] == 1
+    assert queue.move_all(happened("NodeAdd"), now_ns=seconds(6)) == 0
+    queue.hold(popped.pod.ref, (), now_ns=seconds(7))
+    assert queue.pop(now_ns=seconds(7)) == WouldBlock()
+    assert queue.move_all(victim_gone, now_ns=seconds(8)) == 1
+    assert pop(queue, seconds(8)).pod.name == "preemptor"
+
+
+def test_gates_that_change_in_flight_hold_when_the_pod_comes_back() -> None:
+    """PreEnqueue is asked on the way into a sub-queue."""
+    queue = queue_of(make_queued_pod("a"))
+    popped = pop(queue)
+    queue.hold(popped.pod.ref, ("DefaultPreemption",), now_ns=0)
+    queue.move_all(happened("NodeAdd"), now_ns=0)
+    queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
+    assert queue.sizes()[SubQueue.GATED] == 1
+
+
+def test_an_update_in_flight_is_judged_when_the_pod_comes_back() -> None:
+    """It is not queued a second time."""
+    queue = queue_of(make_queued_pod("a"))
+    popped = pop(queue)
+    tolerant = popped.pod._replace(spec=PodSpec(), labels={"new": "label"})
+    assert queue.update(popped.pod, tolerant, now_ns=1) is None
+    assert queue.pending() == ()
+    queue.add_unschedulable(popped.id, now_ns=2, failure=FIT, pod=tolerant)
+    assert waiting(queue) == ["a"]
+
+
+def test_an_event_of_before_the_pop_helps_nobody() -> None:
+    """Only what came after a pod's pop is looked at when it comes back."""
+    queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
+    first = pop(queue)
+    queue.move_all(happened("NodeAdd"), now_ns=0)
+    second = pop(queue)
+    for popped, where in ((first, SubQueue.BACKOFF), (second, SubQueue.UNSCHEDULABLE)):
+        outcome = queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
+        assert outcome == Requeued(queue=where)
+    assert queue.snapshot().record.events == ()
+
+
+def test_errors_have_a_backoff_of_their_own_that_is_not_popped_from() -> None:
+    """Neither plugins nor a wait: the pod is tried again after its backoff."""
+    queue = queue_of(make_queued_pod("a"))
+    assert refuse(queue, Failure(error=True)) is SubQueue.ERROR_BACKOFF
+    assert queue.pop(now_ns=1) == WouldBlock()
+    assert queue.next_wakeup_ns(1) == seconds(2)
+    assert queue.flush_backoff(now_ns=seconds(1)) == 0
+    assert queue.flush_backoff(now_ns=seconds(2)) == 1
+
+
+def test_a_refusal_ends_a_series_of_errors() -> None:
+    """Errors in a row lengthen their own backoff only."""
+    queue = queue_of(make_queued_pod("a"))
+    for at_s in (0, 10, 30):
+        refuse(queue, Failure(error=True), seconds(at_s))
+        queue.flush_backoff(now_ns=seconds(at_s + 9))
+    refuse(queue, FIT, seconds(60))
+    (entry,) = queue.first(SubQueue.UNSCHEDULABLE, 1)
+    assert (entry.attempts, entry.refusals, entry.errors) == (4, 1, 0)
+
+
+def test_backoff_q_is_popped_from_once_active_q_is_empty() -> None:
+    """In the order of the second in which backoffs end, then by priority."""
+    queue = queue_of(*(make_queued_pod(name, priority=ord(name)) for name in "abc"))
+    popped = [pop(queue) for _ in range(3)]
+    queue.move_all(happened("NodeAdd"), now_ns=0)
+    for each in popped:
+        queue.add_unschedulable(each.id, now_ns=0, failure=FIT)
+    queue.add(make_queued_pod("new"), now_ns=0)
+    assert names(queue.heads(9)) == ["new", "c", "b", "a"]
+    assert [pop(queue).pod.name for _ in range(4)] == ["new", "c", "b", "a"]
+    assert queue.take_incoming()[SubQueue.ACTIVE, "PopFromBackoffQ"] == 3
+
+
+def test_a_pod_in_flight_that_is_added_again_is_not_popped_twice() -> None:
+    """Pop drops the copy, and heads pass it over."""
+    queue = queue_of(make_queued_pod("a", priority=9))
+    popped = pop(queue)
+    queue.add(popped.pod, now_ns=0)
+    queue.add(make_queued_pod("b"), now_ns=0)
+    assert names(queue.heads(9)) == ["b"]
+    committed = queue.commit_pop(queue.heads(1)[0].id, now_ns=0)
+    assert isinstance(committed, Popped)
+    assert (committed.pod.name, committed.cycle) == ("b", 2)
+    assert queue.sizes()[SubQueue.ACTIVE] == 0
+
+
+def test_activate_skips_the_backoff_and_is_remembered_in_flight() -> None:
+    """An activated pod in flight backs off when it comes back; another one does not."""
+    queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
+    one, other = pop(queue), pop(queue)
+    queue.activate([one.pod.ref], now_ns=0)
+    queue.add_unschedulable(one.id, now_ns=0, failure=FIT)
+    queue.add_unschedulable(other.id, now_ns=0, failure=FIT)
+    assert names(queue.first(SubQueue.BACKOFF, 9)) == ["a"]
+    assert waiting(queue) == ["b"]
+    assert queue.activate([one.pod.ref, other.pod.ref], now_ns=1) == 2
+    assert queue.sizes()[SubQueue.ACTIVE] == 2
+
+
+def test_a_plugin_that_nobody_registered_is_interested_in_everything() -> None:
+    """From its first refusal on; before that an event may interest nobody."""
+    queue = queue_of(make_queued_pod("a"))
+    assert queue.move_all(happened("ServiceAdd"), now_ns=0) == 0
+    assert queue.snapshot().move_request_cycle == -1
+    refuse(queue, Failure(plugins=("Their own",)))
+    again = SchedulingQueue.restore(QueueConfig(mode="v1.34"), queue.snapshot())
+    assert again.move_all(happened("ServiceAdd"), now_ns=seconds(5)) == 1
+    assert queue.move_all(happened("ServiceAdd"), now_ns=seconds(5)) == 1
+
+
+def test_a_filter_keeps_pods_back() -> None:
+    """Those of a higher priority, and one by its UID."""
+    queue = queue_of(*(make_queued_pod(name, priority=ord(name) - 97) for name in "abc"))
+    for _ in "abc":
+        refuse(queue)
+    wanted = MoveFilter(priority_at_most=1, all_but_uid="uid-a")
+    assert queue.move_all(happened("AssignedPodDelete"), now_ns=1, wanted=wanted) == 1
+    assert sorted(waiting(queue)) == ["a", "c"]
+
+
+def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
+    """By a required term, whose namespaces may be selected, or where spread refused them."""
+    term = AffinityTerm(namespaces=(), selector=WEB, namespace_selector=WEB)
+    affine = make_queued_pod("affine", affinity=(term,))
+    queue = queue_of(affine, make_queued_pod("spread"), make_queued_pod("plain"))
+    plugins = {"affine": "InterPodAffinity", "spread": "PodTopologySpread", "plain": "Other"}
+    for _ in plugins:
+        popped = pop(queue)
+        failure = Failure(plugins=(plugins[popped.pod.name],))
+        queue.add_unschedulable(popped.id, now_ns=0, failure=failure)
+    far = AssignedPod(namespace="x", labels={"app": "web"}, namespace_labels={"app": "db"})
+    assert queue.assigned_add(far, now_ns=1) == 0
+    selected = AssignedPod(namespace="x", labels={"app": "web"}, namespace_labels={"app": "web"})
+    assert queue.assigned_add(selected, now_ns=1) == 1
+    near = AssignedPod(namespace="ns", labels={})
+    assert queue.assigned_update(near, now_ns=1) == 0
+    label_change = happened("AssignedPodLabelChange")
+    assert queue.assigned_update(near, now_ns=1, happening=label_change) == 1
+    assert waiting(queue) == ["plain"]
+
+
+def test_a_closed_queue_forgets_what_is_in_flight() -> None:
+    """Its pops still end, and a pod that comes back is tried again after its backoff."""
+    queue = queue_of(make_queued_pod("a"))
+    popped = pop(queue)
+    queue.close()
+    assert queue.snapshot().record.pods == ()
+    outcome = queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
+    assert outcome == Requeued(queue=SubQueue.BACKOFF)
+    assert pop(queue).pod.name == "a"
+    assert queue.pop(now_ns=0) == Closed()
+
+
+def test_without_hints_a_pod_can_be_queued_while_it_is_in_flight() -> None:
+    """As in older versions; its coming back is then refused in upstream's words."""
+    queue = queue_of(make_queued_pod("a"), hints=False, pops_backoff=False)
+    popped = pop(queue)
+    assert queue.update(popped.pod, popped.pod, now_ns=0) is SubQueue.ACTIVE
+    outcome = queue.add_unschedulable(popped.id, now_ns=0, failure=FIT)
+    assert getattr(outcome, "text", "") == "Pod ns/a is already present in the active queue"
+
+
+def test_a_lease_that_runs_out_puts_the_pod_back_in_its_old_place() -> None:
+    """As if it had not been popped; the late holder's outcome names no pop."""
+    queue = queue_of(
+        make_queued_pod("a", priority=2), make_queued_pod("b", priority=1), lease_ns=seconds(10)
+    )
+    first, second = queue.pop(now_ns=0, owner="one"), queue.pop(now_ns=0, owner="two")
+    assert isinstance(first, Popped)
+    assert isinstance(second, Popped)
+    assert queue.renew_leases("two", now_ns=seconds(5)) == 1
+    assert queue.expire_leases(now_ns=seconds(10)) == 1
+    assert queue.add_unschedulable(first.id, now_ns=seconds(10), failure=FIT) == NotInFlight()
+    again = queue.pop(now_ns=seconds(10), owner="two")
+    assert isinstance(again, Popped)
+    assert (again.pod.name, again.attempts, again.timestamp_ns) == ("a", 1, 0)
+    assert [each.owner for each in queue.in_flight.values()] == ["two", "two"]
+
+
+def test_an_owner_that_has_gone_gives_its_pops_back_in_order() -> None:
+    """A pod that was queued again since is not queued twice."""
+    queue = queue_of(*(make_queued_pod(name) for name in "abc"))
+    for _ in "abc":
+        queue.pop(now_ns=0, owner="gone")
+    queue.add(make_queued_pod("b"), now_ns=seconds(1))
+    assert queue.release_owner("gone", now_ns=seconds(2)) == 2
+    assert queue.in_flight == {}
+    assert queue.snapshot().record.pods == ()
+    assert names(queue.heads(9)) == ["a", "c", "b"]
+
+
+def test_a_label_names_an_event_or_a_broader_one() -> None:
+    """Old words and new ones mean the same; updates cover their parts, not the other way."""
+    assert event_of("NodeTaintChange") == event_of("NodeUpdateNodeTaint")
+    assert event_of("AssignedPodLabelChange") == event_of("AssignedPodUpdatePodLabel")
+    assert event_of("NodeUpdate").covers(event_of("NodeLabelChange"))
+    assert not event_of("NodeLabelChange").covers(event_of("NodeUpdate"))
+    assert event_of("Pod").covers(event_of("UnschedulablePodUpdate"))
+    assert not event_of("AssignedPodDelete").covers(event_of("PodDelete"))
+    assert event_of("*").covers(event_of("PvAdd"))
+    assert not event_of("Node").covers(event_of("UnschedulableTimeout"))
+    assert event_of("foos.v1.example.com") == event_of("foos.v1.example.comAll")
+
+
+def test_a_pending_plugins_word_skips_the_backoff() -> None:
+    """A refusing plugin's does not, and both together go the faster way."""
+    registered = tuple(
+        Registration(plugin=plugin, event=event_of("NodeAdd")) for plugin in ("No", "Wait")
+    )
+    queue = SchedulingQueue(QueueConfig(mode="v1.34", registrations=registered))
+    for name, failure, where in (
+        ("a", Failure(plugins=("No",)), SubQueue.BACKOFF),
+        ("b", Failure(pending_plugins=("Wait",)), SubQueue.ACTIVE),
+        ("c", Failure(plugins=("No",), pending_plugins=("Wait",)), SubQueue.ACTIVE),
+    ):
+        queue.add(make_queued_pod(name), now_ns=0)
+        popped = queue.commit_pop(queue.heads(1)[0].id, now_ns=0)
+        assert isinstance(popped, Popped)
+        queue.add_unschedulable(popped.id, now_ns=0, failure=failure)
+        queue.move_all(happened("NodeAdd"), now_ns=0)
+        assert popped.pod.name in names(queue.first(where, 9))
+        queue.delete(popped.pod.ref, now_ns=0)

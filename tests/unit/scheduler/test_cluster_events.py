@@ -1,0 +1,58 @@
+"""Objects of other kinds reach the scheduler as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from reprieve.kube.v1alpha1 import object_pb2
+from services.rpc.errors import FieldError
+from services.rpc.kube_kinds import object_from_json
+from services.rpc.kube_spec import PodSpecInterner
+from services.scheduler.cluster_events import Change, PutOther, Unread, decode_object
+
+KINDS = {
+    "Namespace": "v1",
+    "Service": "v1",
+    "ReplicationController": "v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "PersistentVolume": "v1",
+    "PersistentVolumeClaim": "v1",
+    "StorageClass": "storage.k8s.io/v1",
+    "CSINode": "storage.k8s.io/v1",
+    "VolumeAttachment": "storage.k8s.io/v1",
+    "CSIDriver": "storage.k8s.io/v1",
+    "CSIStorageCapacity": "storage.k8s.io/v1",
+}
+
+
+def decoded(kind: str, version: str, **fields: object) -> Change:
+    """Return the change that an object of Kubernetes JSON makes."""
+    whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
+    message = object_from_json(whole)
+    assert message is not None
+    return decode_object(message, PodSpecInterner(), "object")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_plugins_read_is_kept_with_its_message(kind: str) -> None:
+    """By its name, and as it came."""
+    change = decoded(kind, KINDS[kind])
+    assert isinstance(change, PutOther)
+    assert change.value.name == "x"
+    assert change.message.WhichOneof("object") is not None
+
+
+def test_what_no_plugin_reads_is_not_kept() -> None:
+    """A deployment, for instance."""
+    assert isinstance(decoded("Deployment", "apps/v1"), Unread)
+
+
+def test_an_object_without_meaning_is_refused_with_its_path() -> None:
+    """As every other."""
+    selector = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
+    with pytest.raises(FieldError, match=r"Like") as refused:
+        decoded("ReplicaSet", "apps/v1", spec={"selector": selector})
+    assert refused.value.field.startswith("object.replica_set.spec.selector")
+    with pytest.raises(FieldError):
+        decode_object(object_pb2.Object(), PodSpecInterner(), "object")

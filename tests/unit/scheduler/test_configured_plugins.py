@@ -1,0 +1,428 @@
+"""Profiles at work: points switched off, arguments, errors, and who reports first."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+import pytest
+
+from reprieve.kube.v1alpha1 import pod_pb2
+from services.kube.node import Node
+from services.kube.pod import Pod, PreferredSchedulingTerm
+from services.kube.selector import NodeSelector, NodeSelectorTerm
+from services.scheduler.codec import StepEncoder
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.cycle import Cycle, Errored, Suggested, Unschedulable
+from services.scheduler.core.decisions import Failed, Refused
+from services.scheduler.core.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.options import Options
+from services.scheduler.core.plugin import (
+    BindPlugin,
+    QueueSortPlugin,
+    Scope,
+    ScoreError,
+    ScorePlugin,
+)
+from services.scheduler.core.plugin_args import (
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    ResourceWeight,
+    ScoringType,
+    ShapePoint,
+)
+from services.scheduler.core.profile import (
+    ALL,
+    DEFAULT_PROFILE,
+    PluginSet,
+    PluginSetting,
+    Point,
+    Profile,
+)
+from services.scheduler.core.queue_steps import AddUnschedulable, Head, PopId
+from services.scheduler.core.registry import SERVED
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+from tests.builders import make_node, make_pod, requirement
+
+FIT = "NodeResourcesFit"
+
+
+def profile_with(
+    at: Mapping[Point, PluginSet] | None = None, args: Mapping[str, object] | None = None
+) -> Profile:
+    """Return the default profile with more said of points and plugins."""
+    return Profile(plugins=DEFAULT_PROFILE.plugins, at=at or {}, args=args or {})
+
+
+def off(*names: str) -> PluginSet:
+    """Return what switches plugins off."""
+    return PluginSet(disabled=names)
+
+
+def framework_of(profile: Profile, *nodes: Node, pods: tuple[Pod, ...] = ()) -> Framework:
+    """Return a framework over nodes with pods."""
+    snapshot = Snapshot()
+    for node in nodes:
+        snapshot.set_node(node)
+    for pod in pods:
+        snapshot.set_pod(pod)
+    return Framework(snapshot, profile)
+
+
+def judged(profile: Profile, pod: Pod, *nodes: Node, pods: tuple[Pod, ...] = ()) -> Verdicts:
+    """Return the verdicts under a profile."""
+    return evaluate(framework_of(profile, *nodes, pods=pods), pod)
+
+
+def roomy(name: str, **amounts: str) -> Node:
+    """Return a node of 10 cores and 10 GiB."""
+    return make_node(name).capacity({"cpu": "10", "memory": "10Gi", **amounts}).obj()
+
+
+def test_a_filter_without_its_prefilter_ends_the_cycle() -> None:
+    """NodeResourcesFit reads what PreFilter prepared, and says that it cannot."""
+    profile = profile_with({Point.PRE_FILTER: off(FIT)})
+    framework = framework_of(profile, roomy("a"))
+    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(found, Errored)
+    assert found.message.startswith('running "NodeResourcesFit" filter plugin: ')
+    assert judged(profile, make_pod().obj(), roomy("a")).error == found.message
+
+
+def test_a_node_that_is_refused_before_hides_the_failure() -> None:
+    """No node is left for the failing filter to look at, so the pod is unschedulable."""
+    profile = profile_with({Point.PRE_FILTER: off(FIT)})
+    framework = framework_of(profile, make_node("a").unschedulable().obj())
+    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(found, Unschedulable)
+
+
+def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() -> None:
+    """One node alone is taken without a score."""
+    profile = profile_with({Point.PRE_SCORE: off("TaintToleration")})
+    both = framework_of(profile, roomy("a"), roomy("b"))
+    found = Cycle(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(found, Errored)
+    assert 'plugin "TaintToleration" failed' in found.message
+    alone = framework_of(profile, roomy("a"))
+    assert isinstance(
+        Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Suggested
+    )
+
+
+def test_a_failed_cycle_is_told_the_queue_as_an_error() -> None:
+    """The pod waits for no plugin, and says what went wrong."""
+    profile = profile_with({Point.PRE_FILTER: off(FIT)})
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    scheduler = Scheduler(options)
+    scheduler.put_node(roomy("a"))
+    pod = make_pod().obj()
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    decision = scheduler.decide(head, 0)
+    assert isinstance(decision.verdict, Failed)
+    (step,) = [step for step in decision.steps if isinstance(step, AddUnschedulable)]
+    assert (step.is_error, step.plugins) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("plugin", "scored"), [(FIT, True), ("NodeResourcesBalancedAllocation", True)]
+)
+def test_a_resource_score_prepares_itself_without_prescore(plugin: str, scored: bool) -> None:
+    """And is none of those that were skipped; a pod without requests is balanced nowhere."""
+    profile = profile_with({Point.PRE_SCORE: off(plugin)})
+    found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
+    assert (plugin in found.scores) is scored
+    assert plugin not in found.skipped_scores
+    if plugin != FIT:
+        assert {score.normalized for score in found.scores[plugin].values()} == {0}
+
+
+def test_a_plugin_that_only_prescores_is_named_where_it_skips() -> None:
+    """Its score is off, its PreScore is not."""
+    profile = profile_with({Point.SCORE: off("NodeAffinity")})
+    found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
+    assert "NodeAffinity" in found.skipped_scores
+    assert "NodeAffinity" not in found.scores
+
+
+def test_without_its_filter_node_affinity_still_narrows() -> None:
+    """By the names in matchFields, in PreFilter."""
+    term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
+    pod = make_pod().required_terms(term).obj()
+    profile = profile_with({Point.FILTER: off("NodeAffinity")})
+    found = judged(profile, pod, roomy("a"), roomy("b"))
+    assert found.feasible == ("b",)
+    assert found.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
+
+
+def test_without_its_prefilter_node_affinity_still_filters() -> None:
+    """Node by node."""
+    term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
+    pod = make_pod().required_terms(term).obj()
+    profile = profile_with({Point.PRE_FILTER: off("NodeAffinity")})
+    found = judged(profile, pod, roomy("a"), roomy("b"))
+    assert found.refusals["a"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
+
+
+def test_a_filter_that_is_listed_comes_first_and_reports_first() -> None:
+    """Before the others of multiPoint, in the order in which it is listed."""
+    enabled = (PluginSetting(name=FIT), PluginSetting(name="NodeName"))
+    profile = profile_with({Point.FILTER: PluginSet(enabled=enabled)})
+    node = make_node("a").unschedulable().capacity(cpu="1", memory="1Gi").obj()
+    framework = framework_of(profile, node)
+    assert framework.filter_order[:3] == (FIT, "NodeName", "NodeUnschedulable")
+    pod = make_pod().req(cpu="2").obj()
+    assert evaluate(framework, pod).refusals["a"].plugin == FIT
+
+
+def test_a_point_of_which_all_is_off_has_what_is_listed() -> None:
+    """In the order in which it is listed."""
+    enabled = (PluginSetting(name="NodeName"), PluginSetting(name="NodeUnschedulable"))
+    profile = profile_with({Point.FILTER: PluginSet(enabled=enabled, disabled=(ALL,))})
+    assert framework_of(profile).filter_order == ("NodeName", "NodeUnschedulable")
+
+
+def test_a_weight_at_score_beats_that_of_all_points() -> None:
+    """The others keep theirs."""
+    enabled = (PluginSetting(name="TaintToleration", weight=7),)
+    weights = framework_of(profile_with({Point.SCORE: PluginSet(enabled=enabled)})).weights
+    assert (weights["TaintToleration"], weights["NodeAffinity"]) == (7, 2)
+
+
+def test_an_added_affinity_holds_for_every_pod() -> None:
+    """With a reason of its own, before the pod's; preferences add up."""
+    term = NodeSelectorTerm(match_expressions=(requirement("tier", "In", "x"),))
+    required = NodeAffinityArgs(added_required=NodeSelector(terms=(term,)))
+    inside = make_node("in").label("tier", "x").obj()
+    outside = make_node("out").obj()
+    profile = profile_with(args={"NodeAffinity": required})
+    found = judged(profile, make_pod().obj(), inside, outside)
+    reasons = found.refusals["out"].reasons
+    assert reasons == ("node(s) didn't match scheduler-enforced node affinity",)
+    assert found.pre_filtered == frozenset()
+    preferred = NodeAffinityArgs(added_preferred=(PreferredSchedulingTerm(weight=5, term=term),))
+    found = judged(
+        profile_with(args={"NodeAffinity": preferred}), make_pod().obj(), inside, outside
+    )
+    scores = {name: score.raw for name, score in found.scores["NodeAffinity"].items()}
+    assert scores == {"in": 5, "out": 0}
+
+
+def test_resources_that_are_ignored_are_not_filtered_by() -> None:
+    """By name, or by what stands before the slash; never Kubernetes' own."""
+    args = NodeResourcesFitArgs(
+        ignored_resources=frozenset({"example.com/a", "cpu"}),
+        ignored_groups=frozenset({"example.org"}),
+    )
+    profile = profile_with(args={FIT: args})
+    ignored = make_pod().req({"example.com/a": "1", "example.org/b": "1"}).obj()
+    assert judged(profile, ignored, roomy("a")).feasible == ("a",)
+    for name in ("example.com/c", "cpu"):
+        pod = make_pod().req({name: "99"}).obj()
+        assert not judged(profile, pod, roomy("a")).feasible
+
+
+@pytest.mark.parametrize(
+    ("args", "score"),
+    [
+        (NodeResourcesFitArgs(), 65),
+        (NodeResourcesFitArgs(scoring=ScoringType.MOST_ALLOCATED), 35),
+        (
+            NodeResourcesFitArgs(
+                scoring=ScoringType.MOST_ALLOCATED,
+                resources=(ResourceWeight(name="cpu", weight=3), ResourceWeight(name="memory")),
+            ),
+            27,
+        ),
+        (
+            NodeResourcesFitArgs(
+                scoring=ScoringType.REQUESTED_TO_CAPACITY_RATIO,
+                shape=(ShapePoint(utilization=0, score=0), ShapePoint(utilization=100, score=10)),
+            ),
+            35,
+        ),
+        (
+            NodeResourcesFitArgs(
+                scoring=ScoringType.REQUESTED_TO_CAPACITY_RATIO,
+                shape=(ShapePoint(utilization=20, score=0), ShapePoint(utilization=70, score=7)),
+            ),
+            42,
+        ),
+    ],
+)
+def test_a_strategy_scores_what_is_used(args: NodeResourcesFitArgs, score: int) -> None:
+    """Of 10 cores 2 and of 10 GiB 5 are used; a share that scores 0 drops out of the ratio."""
+    pod = make_pod().req(cpu="2", memory="5Gi").obj()
+    found = judged(profile_with(args={FIT: args}), pod, roomy("a"), roomy("b"))
+    assert found.scores[FIT]["a"].normalized == score
+
+
+def test_balance_may_look_at_other_resources() -> None:
+    """Of those alone."""
+    resources = (ResourceWeight(name="cpu"), ResourceWeight(name="example.com/a"))
+    args = NodeResourcesBalancedAllocationArgs(resources=resources)
+    profile = profile_with(args={"NodeResourcesBalancedAllocation": args})
+    node = make_node("a").capacity({"cpu": "10", "memory": "10Gi", "example.com/a": "10"}).obj()
+    pod = make_pod().req({"cpu": "2", "memory": "9Gi", "example.com/a": "2"}).obj()
+    found = judged(profile, pod, node, roomy("b"))
+    assert found.scores["NodeResourcesBalancedAllocation"]["a"].normalized == 100
+
+
+class Moody(ScorePlugin[None]):
+    """Fails while it is in the mood."""
+
+    name = "Moody"
+    scope = Scope.PODS
+    mood = "bad"
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - alike
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare nothing."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - alike
+        """Fail, or score 7."""
+        if Moody.mood == "bad":
+            raise ScoreError("not today")
+        scores[rows] = 7
+
+
+def test_a_score_plugin_that_fails_ends_the_cycle_by_its_name() -> None:
+    """And is asked again when something has changed."""
+    snapshot = Snapshot()
+    for name in "ab":
+        snapshot.set_node(roomy(name))
+    profile = Profile(plugins=(*DEFAULT_PROFILE.plugins, PluginSetting(name="Moody")))
+    framework = Framework(snapshot, profile, {**SERVED, "Moody": Moody})
+    cycle = Cycle(framework, KeyedChoice(seed=1))
+    text = 'running Score plugins: plugin "Moody" failed with: not today'
+    Moody.mood = "bad"
+    assert cycle.schedule_pod(make_pod().obj(), 1) == Errored(message=text)
+    assert evaluate(framework, make_pod().obj()).error == text
+    Moody.mood = "good"
+    snapshot.set_node(roomy("c"))
+    found = evaluate(framework, make_pod().obj())
+    assert found.error == ""
+    assert {each.raw for each in found.scores["Moody"].values()} == {7}
+
+
+class ByName(QueueSortPlugin):
+    """Pods go by their names."""
+
+    name = "ByName"
+
+    def sort_key(self, pod: Pod) -> bytes:
+        """Return the name."""
+        return pod.name.encode()
+
+
+def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> None:
+    """In the operations that add a pod or change it."""
+    plugins = tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "PrioritySort")
+    profile = Profile(plugins=(*plugins, PluginSetting(name="ByName")))
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    scheduler = Scheduler(options, registry={**SERVED, "ByName": ByName})
+    pod = make_pod("zeta").obj()
+    encoder = StepEncoder({pod.uid: pod_pb2.Pod()}, scheduler.sort_key)
+    (step,) = scheduler.put_pod(pod)
+    assert encoder.operation(step, 0).add.sort_key == b"zeta"
+
+
+class Nobody(BindPlugin):
+    """Binds no pod."""
+
+    name = "Nobody"
+
+    def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - none
+        """Leave it to the next."""
+        return Status(code=Code.SKIP, plugin=self.name)
+
+
+class Refuser(Nobody):
+    """Fails to bind."""
+
+    name = "Refuser"
+
+    def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - none
+        """Fail."""
+        return Status(code=Code.ERROR, plugin=self.name, reasons=("no",))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Nobody", "no Bind plugin took the pod"), ("Refuser", "running plugin 'Refuser': no")],
+)
+def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -> None:
+    """It is not assumed any more either."""
+    enabled = PluginSet(enabled=(PluginSetting(name=name),), disabled=(ALL,))
+    profile = profile_with({Point.BIND: enabled})
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    registry = {**SERVED, "Nobody": Nobody, "Refuser": Refuser}
+    scheduler = Scheduler(options, registry=registry)
+    scheduler.put_node(roomy("a"))
+    pod = make_pod().obj()
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    assert scheduler.decide(head, 0).verdict == Failed(message=message)
+    assert scheduler.snapshot.pod(pod.uid) is None
+
+
+def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
+    """Return how a pod is refused."""
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    scheduler = Scheduler(options)
+    for node in nodes:
+        scheduler.put_node(node)
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    verdict = scheduler.decide(head, 0).verdict
+    assert isinstance(verdict, Refused)
+    return verdict
+
+
+def test_devices_are_asked_before_preemption_and_have_nothing_to_give() -> None:
+    """As a pod without claims is told by v1.34; not where the plugin is off."""
+    pod = make_pod().req(cpu="99").obj()
+    said = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message
+    assert said.startswith("no new claims to deallocate, preemption: 0/1 nodes are available")
+    without = profile_with({Point.POST_FILTER: off("DynamicResources")})
+    assert refused(without, pod, roomy("a")).preemption_message.startswith("preemption: ")
+
+
+def test_a_pod_that_prefilter_refused_before_devices_gets_no_preemption() -> None:
+    """DynamicResources finds no state then, and its error ends PostFilter."""
+    terms = [
+        NodeSelectorTerm(
+            match_fields=(
+                requirement("metadata.name", "In", "a"),
+                requirement("metadata.name", "In", "b"),
+            )
+        )
+    ]
+    pod = make_pod().required_terms(*terms).nominated("a").obj()
+    found = refused(DEFAULT_PROFILE, pod, roomy("a"))
+    assert (found.preemption_message, found.nominated_node_name) == ("not found", None)
+
+
+def test_profiles_are_chosen_by_the_pods_scheduler_name() -> None:
+    """Each with plugins of its own."""
+    strict = Profile(plugins=DEFAULT_PROFILE.plugins)
+    loose = Profile(
+        plugins=DEFAULT_PROFILE.plugins,
+        at={Point.FILTER: off("NodeUnschedulable", "TaintToleration")},
+        scheduler_name="loose",
+    )
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(strict, loose))
+    scheduler = Scheduler(options)
+    scheduler.put_node(make_node("a").unschedulable().obj())
+    for name, feasible in (("default-scheduler", ()), ("loose", ("a",))):
+        found = scheduler.evaluate(make_pod().scheduler(name).obj(), 1, 0)
+        assert (found.profile, found.verdicts.feasible) == (name, feasible)

@@ -1,0 +1,66 @@
+"""What a pod holds of its node while its containers are resized."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.kube.pod import ContainerResources, Pod
+from services.scheduler.core.snapshot import Snapshot
+from tests.builders import make_node, make_pod
+
+
+def given(name: str, actual: int, allocated: int) -> ContainerResources:
+    """Return a container's CPU, in thousandths."""
+    return ContainerResources(name=name, actual=(("cpu", actual),), allocated=(("cpu", allocated),))
+
+
+def cpu_held(pod: Pod) -> int:
+    """Return what a node counts for the pod."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("n").capacity(cpu="64").obj())
+    snapshot.set_pod(pod)
+    row = snapshot.row("n")
+    assert row is not None
+    return int(snapshot.columns.requested[row, 0])
+
+
+@pytest.mark.parametrize(
+    ("actual", "allocated", "reason", "held"),
+    [
+        (500, 700, "", 1000),
+        (1500, 700, "", 1500),
+        (500, 1700, "Deferred", 1700),
+        (500, 700, "Infeasible", 700),
+    ],
+)
+def test_the_most_of_what_is_asked_given_and_admitted_counts(
+    actual: int, allocated: int, reason: str, held: int
+) -> None:
+    """What is asked for does not, once the node has found it infeasible."""
+    builder = make_pod("p").req(cpu="1").node("n")
+    if reason:
+        builder.condition("PodResizePending", "True", reason)
+    pod = replace(builder.obj(), given=(given("c0", actual, allocated),))
+    assert cpu_held(pod) == held
+
+
+def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:
+    """An init container has finished by then."""
+    pod = make_pod("p").req(cpu="1").init_req(cpu="1", sidecar=True).init_req(cpu="1").node("n")
+    statuses = tuple(given(name, 3000, 3000) for name in ("i0", "i1"))
+    assert cpu_held(replace(pod.obj(), given=statuses)) == 4000
+
+
+def test_a_resize_is_noticed_and_undone() -> None:
+    """The snapshot takes off what it counted, whatever the pod says when it goes."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("n").capacity(cpu="64").obj())
+    pod = make_pod("p").req(cpu="1").node("n").obj()
+    snapshot.set_pod(pod)
+    snapshot.set_pod(replace(pod, given=(given("c0", 2000, 2000),)))
+    row = snapshot.row("n")
+    assert snapshot.columns.requested[row, 0] == 2000
+    snapshot.remove_pod(pod.uid)
+    assert snapshot.columns.requested[row, 0] == 0

@@ -1,0 +1,107 @@
+"""percentageOfNodesToScore: how many nodes are looked for, and where the search begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.scheduler.core.decisions import Binding, Decision
+from services.scheduler.core.options import Options
+from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.queue_steps import Head, PopId
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.sampling import nodes_to_find
+from services.scheduler.core.scheduler import Scheduler
+from tests.builders import make_node, make_pod
+
+
+@pytest.mark.parametrize(
+    ("nodes", "percentage", "enough"),
+    [
+        (99, 10, 99),
+        (100, 10, 100),
+        (1000, 0, 420),
+        (5000, 0, 500),
+        (6000, 0, 300),
+        (20_000, 0, 1000),
+        (1000, 30, 300),
+        (1000, 5, 100),
+        (1000, 100, 1000),
+    ],
+)
+def test_enough_nodes_are_a_share_of_all(nodes: int, percentage: int, enough: int) -> None:
+    """At least 100, and adaptive where nothing is said."""
+    assert nodes_to_find(nodes, percentage) == enough
+
+
+def scheduler_of(nodes: int, *, sampling: int | None, own: int | None = None) -> Scheduler:
+    """Return a scheduler of empty nodes, the first one of which is full."""
+    profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
+    scheduler = Scheduler(
+        Options(
+            rules=RULES["v1.34"],
+            queue=QUEUE_RULES["v1.34"],
+            profiles=(profile,),
+            sampling=sampling,
+        )
+    )
+    for number in range(nodes):
+        cpu = "1" if number == 0 else "64"
+        scheduler.put_node(make_node(f"n{number:03}").capacity(cpu=cpu, memory="64Gi").obj())
+    return scheduler
+
+
+def decisions(scheduler: Scheduler, pods: int) -> Iterator[Decision]:
+    """Yield what is decided about pods, one after the other."""
+    for number in range(pods):
+        pod = make_pod(f"p{number}").req(cpu="2").obj()
+        scheduler.put_pod(pod)
+        head = Head(pop=PopId(pod.uid, number), attempts=1, first_enqueued_ns=0, queued_ns=0)
+        yield scheduler.decide(head, 0)
+
+
+def bindings(scheduler: Scheduler, pods: int) -> list[Binding]:
+    """Return where pods are bound."""
+    verdicts = [decision.verdict for decision in decisions(scheduler, pods)]
+    assert all(isinstance(verdict, Binding) for verdict in verdicts)
+    return [verdict for verdict in verdicts if isinstance(verdict, Binding)]
+
+
+def test_the_next_pod_begins_where_the_last_one_stopped() -> None:
+    """100 of 250 nodes are enough; a node that does not fit is looked at and not counted."""
+    found = bindings(scheduler_of(250, sampling=40), 3)
+    assert [(each.evaluated, each.feasible) for each in found] == [
+        (101, 100),
+        (100, 100),
+        (101, 100),
+    ]
+    places = [int(each.node_name[1:]) for each in found]
+    assert 1 <= places[0] <= 100
+    assert 101 <= places[1] <= 200
+    assert places[2] >= 201 or places[2] <= 51
+
+
+def test_all_nodes_are_looked_at_unless_sampling_is_asked_for() -> None:
+    """Whatever the profile says."""
+    (found,) = bindings(scheduler_of(250, sampling=None, own=40), 1)
+    assert (found.evaluated, found.feasible) == (250, 249)
+
+
+def test_a_profiles_own_percentage_counts_first() -> None:
+    """Before the configuration's."""
+    (found,) = bindings(scheduler_of(250, sampling=100, own=50), 1)
+    assert found.feasible == 125
+
+
+def test_what_is_taken_back_is_searched_from_the_same_place_again() -> None:
+    """The start goes back with the decisions that the queue did not accept."""
+    scheduler = scheduler_of(250, sampling=40)
+    first, second = decisions(scheduler, 2)
+    scheduler.undo([first, second])
+    again = bindings(scheduler, 2)
+    assert [each.node_name for each in again] == [
+        decision.verdict.node_name
+        for decision in (first, second)
+        if isinstance(decision.verdict, Binding)
+    ]

@@ -1,0 +1,68 @@
+"""What moves pods that wait for volumes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from services.kube.namespace import Namespace
+from services.kube.storage import (
+    BindingMode,
+    CsiNode,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from services.scheduler.core.events_objects import V1_20, V1_34, ObjectEvents, on_object
+from services.scheduler.core.events_operations import Move
+from services.scheduler.core.options import Options
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Scheduler
+
+CLAIM = PersistentVolumeClaim(namespace="default", name="c")
+IMMEDIATE = StorageClass(name="s")
+WAITING = replace(IMMEDIATE, binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER)
+ATTACHMENT = VolumeAttachment(name="a")
+
+
+def label(events: ObjectEvents, *, old: object = None, new: object = None) -> str:
+    """Return the label of the move that a change causes, "" for none."""
+    moves = on_object(old, new, events)  # type: ignore[arg-type]  # any kept value
+    return moves[0].label if moves else ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "v1_34", "v1_20"),
+    [
+        (None, CLAIM, "PersistentVolumeClaimAdd", "PvcAdd"),
+        (CLAIM, replace(CLAIM, volume_name="pv"), "PersistentVolumeClaimUpdate", "PvcUpdate"),
+        (CLAIM, None, "", ""),
+        (None, IMMEDIATE, "StorageClassAdd", ""),
+        (None, WAITING, "StorageClassAdd", "StorageClassAdd"),
+        (WAITING, WAITING, "StorageClassUpdate", ""),
+        (None, CsiNode(name="n"), "CSINodeAdd", "CSINodeAdd"),
+        (None, ATTACHMENT, "", ""),
+        (ATTACHMENT, None, "VolumeAttachmentDelete", ""),
+        (None, Namespace(name="n"), "", ""),
+    ],
+)
+def test_a_change_of_an_object_moves_pods_as_the_queues_version_does(
+    old: object, new: object, v1_34: str, v1_20: str
+) -> None:
+    """By the events that its plugins register."""
+    assert (label(V1_34, old=old, new=new), label(V1_20, old=old, new=new)) == (v1_34, v1_20)
+
+
+def test_the_scheduler_tells_what_an_object_was_before() -> None:
+    """An unknown one that goes is passed over."""
+    scheduler = Scheduler(Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"]))
+    later = replace(CLAIM, volume_name="pv")
+    steps = [*scheduler.put_object(CLAIM), *scheduler.put_object(later)]
+    assert [(step.old, step.new) for step in steps if isinstance(step, Move)] == [
+        (None, CLAIM),
+        (CLAIM, later),
+    ]
+    assert scheduler.remove_object("PersistentVolumeClaim", "default", "unknown") == []
+    scheduler.remove_object("PersistentVolumeClaim", "default", "c")
+    assert scheduler.snapshot.catalog.claims == {}
