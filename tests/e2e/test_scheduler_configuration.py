@@ -13,7 +13,7 @@ from grpc_status import rpc_status
 from replay.backends.processes import EmbeddedServices
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from tests.e2e.test_cli import SERVICE, reprieve
+from tests.e2e.test_cli import REFUSED, reprieve
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 PACKED = (
@@ -91,7 +91,7 @@ def test_a_file_that_is_refused_ends_the_replay_with_its_path(tmp_path: Path) ->
     text = HEAD + "profiles: [{plugins: {score: {enabled: [{name: Nobody}]}}}]\n"
     (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
     arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "-q")
-    done = reprieve(tmp_path, "replay", *arguments, code=SERVICE)
+    done = reprieve(tmp_path, "replay", *arguments, code=REFUSED)
     assert "profiles[0].plugins.score.enabled[0].name" in done.stderr
 
 
