@@ -35,6 +35,7 @@ from services.rpc.client import ClientTls, tls_options
     metavar="vX.Y",
     help="Whose rules the vectors are of. Default: what a file's name tells.",
 )
+@click.option("--stream", is_flag=True, help="Play the queue's scripts by its stream.")
 @click.option("--only", metavar="TEXT", default="", help="Vectors whose id holds this text.")
 @click.option(
     "--show",
@@ -60,6 +61,7 @@ def command(
     eviction: str,
     tls: ClientTls,
     version: str,
+    stream: bool,
     only: str,
     show: int,
     output: str,
@@ -81,7 +83,7 @@ def command(
     try:
         found = files_of(list(files), version)
         with _Bar(found, quiet=quiet) as bar:
-            play(found, endpoints, wanted=lambda id_: only in id_, progress=bar.step)
+            play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     except VectorError as error:
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:

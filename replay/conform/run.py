@@ -14,6 +14,8 @@ from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.stream import describe
 from replay.conform.eviction import eviction_difference
+from replay.conform.queue import queue_difference
+from replay.conform.scheduling import scheduling_difference
 from replay.conform.vectors import Json, Kind, VectorError, kind_of, read_vectors, version_in
 from services.rpc.client import PLAIN, ClientTls, channel
 
@@ -116,16 +118,18 @@ def play(
     files: list[Conformance],
     endpoints: Endpoints,
     *,
+    stream: bool = False,
     wanted: Callable[[str], bool] = lambda _id: True,
     progress: Callable[[Conformance], None] = lambda _file: None,
 ) -> None:
     """Play all vectors whose id is `wanted` and note in `files` what became of each.
 
+    `stream` plays the queue's scripts by its stream instead of by unary RPCs.
     Raises VectorError where a file is broken, BackendError where a service is.
     """
     with _channels({each.kind for each in files}, endpoints) as channels:
         for file in files:
-            compare = _comparer(file, channels[file.kind])
+            compare = _comparer(file, channels[file.kind], stream=stream)
             for vector in read_vectors(file.path):
                 id_, tags = _name(vector)
                 if not wanted(id_):
@@ -134,12 +138,14 @@ def play(
                 progress(file)
 
 
-def _comparer(file: Conformance, opened: grpc.Channel) -> Compare:
+def _comparer(file: Conformance, opened: grpc.Channel, *, stream: bool) -> Compare:
     match file.kind:
         case Kind.EVICTION:
             return lambda vector: eviction_difference(opened, file.version, vector)
-        case _:
-            raise VectorError(f"{file.path}: {file.kind.value} vectors are not played yet")
+        case Kind.QUEUE:
+            return lambda vector: queue_difference(opened, file.version, vector, stream=stream)
+        case Kind.SCHEDULING:
+            return lambda vector: scheduling_difference(opened, vector)
 
 
 def _compared(compare: Compare, vector: Json, id_: str, file: Conformance) -> str:

@@ -15,13 +15,14 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
+from replay.conform.queue import DEADLINE_S, StreamClient, UnaryClient, operation
+from replay.conform.queue_messages import pod_message
 from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.config_codec import DEFAULT_MODE
-from tests.e2e.queue_clients import DEADLINE_S, StreamClient, UnaryClient, operation, running_queue
-from tests.e2e.queue_messages import pod_message
+from tests.e2e.queue_clients import running_queue
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"

@@ -8,13 +8,14 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1 import meta_pb2
+from replay.conform.queue import StreamClient, UnaryClient, operation
+from replay.conform.queue_messages import ScriptedQueue, config_message, seen_result
+from replay.conform.queue_scripts import Json, difference_of
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
-from tests.e2e.queue_clients import StreamClient, UnaryClient, operation, running_queue
-from tests.e2e.queue_messages import NS_PER_MS, Json, ScriptedQueue, seen_result
-from tests.golden.test_queue_vectors import difference_of, load
+from tests.e2e.queue_clients import running_queue
+from tests.golden.test_queue_vectors import load
 
 pytestmark = pytest.mark.e2e
 READS = {"tick", "pending", "nominated_for"}
@@ -36,9 +37,9 @@ def test_unary_operations_give_upstreams_results_and_states(
     """Result and Dump after each operation are upstream's, in a share of the scripts."""
     differences = []
     for vector in list(load(mode))[::UNARY_SHARE]:
-        client = UnaryClient(channel, config_message(mode, vector["config"]))
-        run = ScriptedQueue(client, mode)
-        differences.append(difference_of(mode, vector, run.apply, run.state))
+        client = UnaryClient(channel, config_message(mode.name, vector["config"]))
+        run = ScriptedQueue(client, mode.name)
+        differences.append(difference_of(mode.name, vector, run.apply, run.state))
     assert not any(differences), "\n".join(filter(None, differences))
 
 
@@ -55,18 +56,18 @@ def test_a_script_in_one_batch_gives_upstreams_results_and_last_state(
 def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None:
     """With batches of one operation each pop is the head that was shown before."""
     for vector in list(load(mode))[:: 2 * UNARY_SHARE]:
-        client = StreamClient(channel, config_message(mode, vector["config"]))
-        run = ScriptedQueue(client, mode)
-        assert not difference_of(mode, vector, run.apply, lambda: None)
+        client = StreamClient(channel, config_message(mode.name, vector["config"]))
+        run = ScriptedQueue(client, mode.name)
+        assert not difference_of(mode.name, vector, run.apply, lambda: None)
         client.close()
 
 
 def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> str:
     """Send a script as one batch, its pops foretold as recorded; tell where it first differs."""
     changes: list[tuple[Json, Json]] = []
-    client = StreamClient(channel, config_message(mode, vector["config"]))
+    client = StreamClient(channel, config_message(mode.name, vector["config"]))
     foretold = Foretold()
-    run = ScriptedQueue(foretold, mode)
+    run = ScriptedQueue(foretold, mode.name)
     for op, expected in zip(vector["script"], vector["expected"], strict=True):
         if op["op"] not in READS:
             foretold.answer = run.promised(expected.get("result", {}))
@@ -78,11 +79,13 @@ def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> st
     assert answer.applied == len(changes)
     told = {each.index: seen_result(each.result) for each in answer.results}
     indexes = iter(range(len(changes)))
-    last = ScriptedQueue(client, mode).state()
+    last = ScriptedQueue(client, mode.name).state()
     states = iter([None] * (len(changes) - 1) + [last])
     script = {"id": vector["id"], "script": [op for op, _ in changes]}
     script["expected"] = [expected for _, expected in changes]
-    return difference_of(mode, script, lambda _op: told.get(next(indexes), {}), states.__next__)
+    return difference_of(
+        mode.name, script, lambda _op: told.get(next(indexes), {}), states.__next__
+    )
 
 
 class Foretold:
@@ -104,46 +107,3 @@ class Foretold:
     def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
         """Refuse: nothing has been done yet."""
         raise NotImplementedError(node_name)
-
-
-def config_message(mode: QueueMode, settings: Json) -> queue_pb2.QueueConfig:
-    """Return a script's rules."""
-    config = queue_pb2.QueueConfig(
-        mode=mode.name,
-        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS,
-        max_backoff_ns=settings["max_backoff_ms"] * NS_PER_MS,
-    )
-    if mode is V1_34:
-        config.queueing_hints = settings["hints"]
-        config.pop_from_backoff_q = settings["pop_from_backoffq"]
-        config.no_backoff = settings["max_backoff_ms"] == 0
-        config.hints.extend(REGISTRATIONS)
-    return config
-
-
-def registered(
-    plugin: str, *events: str, only_if: queue_pb2.HintCondition | None = None
-) -> list[queue_pb2.HintRegistration]:
-    """Return a plugin's registrations."""
-    return [
-        queue_pb2.HintRegistration(plugin=plugin, event=event, only_if=only_if) for event in events
-    ]
-
-
-OWN = queue_pb2.HintCondition(own_pod=True)
-OWN_OK = queue_pb2.HintCondition(
-    own_pod=True, new_labels=meta_pb2.LabelSelector(match_labels={"ok": "yes"})
-)
-REGISTRATIONS = [
-    *registered("AnyPlugin", "NodeAdd", "NodeTaintChange", "NodeAllocatableChange", "PvAdd", "Pod"),
-    *registered("NodeAddPlugin", "NodeAdd"),
-    *registered("PvPlugin", "PvAdd"),
-    *registered("InterPodAffinity", "Pod"),
-    *registered(
-        "SkipPlugin", "NodeAdd", "NodeTaintChange", only_if=queue_pb2.HintCondition(never=True)
-    ),
-    *registered("ErrPlugin", "NodeAdd"),
-    *registered("SelfPlugin", "PodUpdate", only_if=OWN_OK),
-    *registered("SchedulingGates", "PodSchedulingGatesEliminated", only_if=OWN),
-]
-"""What the recorder's plugins registered for; a hint that fails counts as one that queues."""

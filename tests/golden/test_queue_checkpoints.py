@@ -9,6 +9,8 @@ import orjson
 import pytest
 from google.protobuf.message import Message
 
+from replay.conform.queue_messages import ScriptedQueue, config_message
+from replay.conform.queue_scripts import difference_of
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
@@ -16,9 +18,7 @@ from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.metrics import QueueMetrics
 from services.queue.saved import session_from_plain, session_to_plain
 from services.queue.servicer import SchedulingQueueServicer
-from tests.e2e.queue_messages import ScriptedQueue
-from tests.e2e.test_queue_vectors import config_message
-from tests.golden.test_queue_vectors import difference_of, load
+from tests.golden.test_queue_vectors import load
 
 SHARE = 6
 
@@ -28,9 +28,9 @@ def test_a_checkpoint_before_each_operation_goes_on_the_same(mode: QueueMode) ->
     """What is saved, written as JSON and read again is the whole session."""
     differences = []
     for vector in list(load(mode))[::SHARE]:
-        client = ForgetfulClient(config_message(mode, vector["config"]))
-        run = ScriptedQueue(client, mode)
-        differences.append(difference_of(mode, vector, run.apply, run.state))
+        client = ForgetfulClient(config_message(mode.name, vector["config"]))
+        run = ScriptedQueue(client, mode.name)
+        differences.append(difference_of(mode.name, vector, run.apply, run.state))
     assert not any(differences), "\n".join(filter(None, differences))
 
 

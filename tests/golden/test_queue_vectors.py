@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from replay.conform.queue_scripts import difference_of, refusing_plugins, summary
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
@@ -118,39 +119,7 @@ def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -
             run.queue = SchedulingQueue.restore(run.config, run.queue.snapshot())
         return run.apply(op)
 
-    return difference_of(mode, vector, apply, run.state)
-
-
-def difference_of(
-    mode: QueueMode,
-    vector: Json,
-    apply: Callable[[Json], dict[str, Any]],
-    state: Callable[[], dict[str, Any] | None],
-) -> str:
-    """Do each operation by `apply`; tell where results or `state` differ, "" for nowhere.
-
-    Where `state` is None, nobody has looked at it after this operation.
-    """
-    for step, (op, expected) in enumerate(zip(vector["script"], vector["expected"], strict=True)):
-        result = apply(op)
-        recorded = expected.get("result", {})
-        ties = {name for name in recorded if name.endswith("_tie")}
-        seen = state()
-        actual = {"result": result, "state": comparable(seen or expected["state"], ties)}
-        wanted = {
-            "result": {name: recorded[name] for name in recorded if name not in ties},
-            "state": comparable(expected["state"], ties),
-        }
-        if mode is V1_16:  # recorded from a later version's entries: they say nothing here
-            for side in (actual, wanted):
-                drop_attempts(side)
-        for part, value in wanted.items():
-            if actual[part] != value:
-                return (
-                    f"{vector['id']} step {step} {json.dumps(op)}: {part}\n"
-                    f"  upstream {value}\n  here     {actual[part]}"
-                )
-    return ""
+    return difference_of(mode.name, vector, apply, run.state)
 
 
 @dataclass
@@ -352,55 +321,16 @@ class ScriptRun:
         return [backoff.attempts, backoff.updated_ns // NS_PER_MS, expiry_ns // NS_PER_MS]
 
 
-def comparable(state: Json, ties: set[str]) -> dict[str, Any]:
-    """Put unordered entries, and those that a marked tie leaves open, into one order."""
-    unique = dict(state)
-    unique["unschedulable"] = sorted(state["unschedulable"])
-    if "active_tie" in ties:
-        unique["active"] = sorted_within(state["active"], lambda row: row[2])
-    if "backoff_tie" in ties:
-        unique["backoff"] = sorted_within(state["backoff"], lambda row: row[3])
-    return unique
-
-
-def sorted_within(rows: list[Any], order: Callable[[Any], Any]) -> list[Any]:
-    """Sort runs of neighbours that `order` does not tell apart."""
-    sorted_rows: list[Any] = []
-    run: list[Any] = []
-    for row in rows:
-        if run and order(run[-1]) != order(row):
-            sorted_rows += sorted(run)
-            run = []
-        run.append(row)
-    return sorted_rows + sorted(run)
-
-
-def drop_attempts(side: dict[str, Any]) -> None:
-    """Blank the attempts of results and entries."""
-    side["result"] = {k: v for k, v in side["result"].items() if k != "attempts"}
-    for name in ("active", "backoff", "unschedulable"):
-        side["state"][name] = [[row[0], *row[2:]] for row in side["state"][name]]
-
-
 def plugins_of(entry: Entry) -> list[str]:
     """Return who refused the pod, by name."""
     failure = entry.failure or Failure()
     return sorted({*failure.plugins, *failure.pending_plugins})
 
 
-def summary(active: int, backoff: int, unschedulable: int) -> str:
-    """Return upstream's words for how many pods are pending."""
-    return f"activeQ:{active}; backoffQ:{backoff}; unschedulablePods:{unschedulable}"
-
-
 def failure_of(op: Json) -> Failure:
     """Return why a script's cycle failed."""
-    plugins, pending = op.get("plugins", ()), op.get("pending", ())
-    if not plugins and not pending and not op.get("err"):
-        plugins = ["AnyPlugin"]
-    return Failure(
-        plugins=tuple(plugins), pending_plugins=tuple(pending), error=bool(op.get("err"))
-    )
+    pending = tuple(op.get("pending", ()))
+    return Failure(plugins=refusing_plugins(op), pending_plugins=pending, error=bool(op.get("err")))
 
 
 def entry_row(entry: Entry) -> list[Any]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import pytest
 
+from replay.conform.scheduling import differences, request_of
 from services.scheduler import evaluation
 from services.scheduler.configuration import options_of, read_configuration
-from tests.scheduling_answers import differences, request_of, vectors
+from tests.scheduling_vectors import vectors
 
 FILES = {"scheduling-dev.jsonl.gz": 600, "scheduling-extra-dev.jsonl.gz": 300}
 

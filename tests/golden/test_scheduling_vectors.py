@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from replay.conform.scheduling import NOW_NS, Json, differences, request_of
 from reprieve.kube.v1alpha1 import object_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
@@ -29,7 +30,7 @@ from services.scheduler.core.decisions import Binding, Refused
 from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.evaluation import evaluate_pending
-from tests.scheduling_answers import NOW_NS, Json, differences, request_of, vectors
+from tests.scheduling_vectors import vectors
 
 FILE = "scheduling-dev.jsonl.gz"
 COMPARED = 597

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
+import grpc
 
 from reprieve.kube.v1alpha1 import object_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.kube_json import parse
 
-FOLDER = Path(__file__).resolve().parents[1] / ".." / "shared" / "golden"
+DEADLINE_S = 30
 NOW_NS = 1_717_200_000 * 1_000_000_000
 SECOND_NS = 1_000_000_000
 OBJECTS = {
@@ -47,15 +45,17 @@ NOTHING_TRIED: Mapping[str, Any] = {
 Json = Mapping[str, Any]
 
 
-def vectors(name: str) -> Iterator[tuple[Json, Json]]:
-    """Yield the scenarios of a file with what is expected, what upstream documents first."""
-    path = FOLDER / name
-    if not path.exists():
-        pytest.skip(f"the golden vectors are not beside the repository: {path}")
-    with gzip.open(path) as lines:
-        for line in lines:
-            vector = json.loads(line)
-            yield vector["scenario"], vector.get("expectedDocumented") or vector["expected"]
+def scheduling_difference(channel: grpc.Channel, vector: Json) -> str:
+    """Return how a service differs from a recorded scenario, "" where it does not.
+
+    Either outcome is right where upstream documents another one than it gives.
+    """
+    scenario = vector["scenario"]
+    stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
+    found = stub.Evaluate(request_of(scenario), timeout=DEADLINE_S).evaluation
+    accepted = [vector[name] for name in ("expectedDocumented", "expected") if name in vector]
+    told = [differences(scenario, expected, found) for expected in accepted]
+    return "" if not all(told) else "\n".join(told[0])
 
 
 def request_of(scenario: Json) -> service_pb2.EvaluateRequest:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1 import pod_pb2
+from replay.conform.queue_scripts import Json, refusing_plugins, summary
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
-from services.queue.core.mode import V1_16, V1_34, QueueMode
-from tests.golden.test_queue_vectors import failure_of, summary
 
-Json = Mapping[str, Any]
 NS_PER_MS = 1_000_000
 _ROWS = {
     queue_pb2.SUB_QUEUE_ACTIVE: "active",
@@ -45,7 +42,7 @@ class Client(Protocol):
 class ScriptedQueue:
     """A script's operations on one session, and what its harness keeps of pods and pops."""
 
-    def __init__(self, client: Client, mode: QueueMode) -> None:
+    def __init__(self, client: Client, mode: str) -> None:
         self._client = client
         self._mode = mode
         self._deleted: set[str] = set()
@@ -82,7 +79,7 @@ class ScriptedQueue:
     def state(self) -> dict[str, Any]:
         """Return the queue's state in the vectors' shape."""
         dumped = self._client.dump()
-        later = self._mode is V1_34
+        later = self._mode == "v1.34"
         names = {name for name in _ROWS.values() if later or name != "error_backoff"}
         rows: dict[str, Any] = {name: [] for name in names}
         for entry in dumped.entries:
@@ -97,7 +94,7 @@ class ScriptedQueue:
         if later:
             rows["in_flight"] = [f"{pod.namespace}/{pod.name}" for pod in dumped.in_flight]
             rows["in_flight_events"] = len(dumped.in_flight_events)
-        if self._mode is V1_16:
+        if self._mode == "v1.16":
             rows["pod_backoff"] = {
                 each.key: [
                     each.attempts,
@@ -150,7 +147,7 @@ class ScriptedQueue:
                 failed = queue_pb2.AddUnschedulable(
                     pop=self._take_pop(op["key"], op["cycle"]),
                     cycle=op["cycle"],
-                    unschedulable_plugins=failure_of(op).plugins,
+                    unschedulable_plugins=refusing_plugins(op),
                     pending_plugins=op.get("pending", ()),
                     error=op.get("err", False),
                 )
@@ -161,8 +158,9 @@ class ScriptedQueue:
                 return "flush_backoff", queue_pb2.FlushBackoff()
             case "flush_unschedulable":
                 return "flush_leftover", queue_pb2.FlushLeftover()
-        assert op["op"] == "close"
-        return "close", queue_pb2.CloseQueue()
+            case "close":
+                return "close", queue_pb2.CloseQueue()
+        raise KeyError(op["op"])
 
     def _remember(self, plain: Json) -> pod_pb2.Pod:
         pod = self._pods[_key(plain)] = pod_message(plain)
@@ -187,7 +185,7 @@ class ScriptedQueue:
             "pods": sorted(map(_entry_key, waiting)),
             "num_unschedulable": parked,
         }
-        if self._mode is V1_34:
+        if self._mode == "v1.34":
             backing_off = sum(each.sub_queue in _BACKING_OFF for each in waiting)
             seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
         return seen
@@ -262,3 +260,46 @@ def _entry_key(entry: queue_pb2.Entry) -> str:
 
 def _key(plain: Json) -> str:
     return f"{plain.get('ns', 'default')}/{plain['name']}"
+
+
+def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
+    """Return a script's rules."""
+    config = queue_pb2.QueueConfig(
+        mode=mode,
+        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS,
+        max_backoff_ns=settings["max_backoff_ms"] * NS_PER_MS,
+    )
+    if mode == "v1.34":
+        config.queueing_hints = settings["hints"]
+        config.pop_from_backoff_q = settings["pop_from_backoffq"]
+        config.no_backoff = settings["max_backoff_ms"] == 0
+        config.hints.extend(REGISTRATIONS)
+    return config
+
+
+def registered(
+    plugin: str, *events: str, only_if: queue_pb2.HintCondition | None = None
+) -> list[queue_pb2.HintRegistration]:
+    """Return a plugin's registrations."""
+    return [
+        queue_pb2.HintRegistration(plugin=plugin, event=event, only_if=only_if) for event in events
+    ]
+
+
+OWN = queue_pb2.HintCondition(own_pod=True)
+OWN_OK = queue_pb2.HintCondition(
+    own_pod=True, new_labels=meta_pb2.LabelSelector(match_labels={"ok": "yes"})
+)
+REGISTRATIONS = [
+    *registered("AnyPlugin", "NodeAdd", "NodeTaintChange", "NodeAllocatableChange", "PvAdd", "Pod"),
+    *registered("NodeAddPlugin", "NodeAdd"),
+    *registered("PvPlugin", "PvAdd"),
+    *registered("InterPodAffinity", "Pod"),
+    *registered(
+        "SkipPlugin", "NodeAdd", "NodeTaintChange", only_if=queue_pb2.HintCondition(never=True)
+    ),
+    *registered("ErrPlugin", "NodeAdd"),
+    *registered("SelfPlugin", "PodUpdate", only_if=OWN_OK),
+    *registered("SchedulingGates", "PodSchedulingGatesEliminated", only_if=OWN),
+]
+"""What the recorder's plugins registered for; a hint that fails counts as one that queues."""
