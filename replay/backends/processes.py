@@ -34,6 +34,7 @@ class ServiceProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
+            process_group=0,  # Ctrl-C is the replay's, which ends its services itself
             env=os.environ | {"GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE")},
         )
         self.address = ""

@@ -189,7 +189,7 @@ def test_a_scheduler_that_goes_round_ends_with_5(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> None:
-    """As Ctrl-C does it: the signal goes to the services as well."""
+    """As Ctrl-C does it; the services end with the replay, and not before it."""
     reprieve(tmp_path, "generate", "-o", "x.ktr", "--pods", "20000", "--nodes", "300")
     arguments = command("replay", "x.ktr", "--run", "r", "--spans", "off", "-q")
     with subprocess.Popen(
