@@ -56,10 +56,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--queue-mode",
-    type=click.Choice(["v1.20", "v1.16"]),
-    default="v1.20",
-    show_default=True,
-    help="Whose queue.",
+    type=click.Choice(["v1.34", "v1.20", "v1.16"]),
+    default="",
+    help="Whose queue. Default: that of the rules.",
 )
 @click.option(
     "--until",

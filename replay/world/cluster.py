@@ -29,7 +29,8 @@ from services.kube.pod import DEFAULT_SCHEDULER
 class Urgency(IntEnum):
     """What an event must be told for, at the least; greater is more urgent.
 
-    STATUS: a binding that was carried out, or a status that changes without ending its pod.
+    STATUS: a binding that was carried out, or a status that changes, without the end of a pod or of
+    a nomination.
     CHANGE: anything else. PENDING: a pod that has no node yet, or comes.
     """
 
@@ -120,17 +121,21 @@ class Cluster:
         set_pod_condition(pod.message.status, "PodScheduled", "True", now_ns)
         self._delist(pod)
         self._place(pod)
-        patch = self._patch(now_ns, pod, Urgency.STATUS)
+        nominated = bool(pod.message.status.nominated_node_name)
+        patch = self._patch(now_ns, pod, Urgency.CHANGE if nominated else Urgency.STATUS)
         patch.node_name = node_name
         patch.status.CopyFrom(pod.message.status)
         self._pod_changed(pod)
 
-    def status_changed(self, now_ns: int, pod: PodRecord) -> None:
-        """Tell that `pod.message.status` was changed."""
+    def status_changed(
+        self, now_ns: int, pod: PodRecord, *, nomination_ended: bool = False
+    ) -> None:
+        """Tell that `pod.message.status` was changed; `nomination_ended` of a pending pod."""
         if pod.is_terminal:
             self._delist(pod)
             self._leave(pod)
-        urgency = Urgency.CHANGE if pod.is_terminal else Urgency.STATUS
+        ends = pod.is_terminal or nomination_ended
+        urgency = Urgency.CHANGE if ends else Urgency.STATUS
         if pod.is_terminating and not pod.node_name:
             urgency = Urgency.PENDING
         self._patch(now_ns, pod, urgency).status.CopyFrom(pod.message.status)

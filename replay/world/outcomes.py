@@ -117,13 +117,15 @@ class Outcomes:
         """Patch the pod's status; nothing is written where nothing differs."""
         status = pod.message.status
         changed = set_pod_condition(status, "PodScheduled", "False", now_ns, reason, message)
+        ended = False
         if nominated is not None and status.nominated_node_name != nominated:
+            ended = bool(status.nominated_node_name)
             if not nominated:
                 self._journal.nominated(now_ns, pod, None)
             status.nominated_node_name = nominated
             changed = True
         if changed:
-            self._cluster.status_changed(now_ns, pod)
+            self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
 
     def _preempt(self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption) -> None:
         self._journal.nominated(now_ns, pod, preemption)
@@ -139,7 +141,7 @@ class Outcomes:
         if other is not None and other.message.status.nominated_node_name:
             other.message.status.nominated_node_name = ""
             self._journal.nominated(now_ns, other, None)
-            self._cluster.status_changed(now_ns, other)
+            self._cluster.status_changed(now_ns, other, nomination_ended=True)
 
     def _delete_victims(
         self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption

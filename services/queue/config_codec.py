@@ -21,7 +21,7 @@ from services.rpc.errors import FieldError
 TIME_NS_MAX = 2**62
 """No time may be later, so that the end of a backoff stays an int64."""
 
-DEFAULT_MODE = "v1.20"
+DEFAULT_MODE = "v1.34"
 """The mode of a session that names none."""
 
 _DURATION_NS_MAX = 2**61

@@ -9,7 +9,9 @@ from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.kube.node import Node
 from services.kube.pod import Pod
+from services.rpc.kube_messages import node_to_message, pod_to_message
 from services.scheduler.core.decisions import (
     Binding,
     Decision,
@@ -74,19 +76,29 @@ def head_from_message(message: queue_pb2.Head) -> Head:
 class StepEncoder:
     """Queue steps to operations; `messages` holds the pods as they came, by UID.
 
-    `sort_key` is QueueSort's order of a waiting pod. `old` is the message of a pod before the
-    change that caused the step.
+    `sort_key` is QueueSort's order of a waiting pod, `namespace_labels` what is known of a
+    namespace. `old` is the message of a pod before the change that caused the step. With `objects`
+    a move tells the objects that it is about, for the hints of the queue.
     """
 
-    def __init__(self, messages: Messages, sort_key: Callable[[Pod], bytes]) -> None:
+    def __init__(
+        self,
+        messages: Messages,
+        sort_key: Callable[[Pod], bytes],
+        namespace_labels: Callable[[str], Mapping[str, str]],
+        *,
+        objects: bool,
+    ) -> None:
         self._messages = messages
         self._sort_key = sort_key
+        self._namespace_labels = namespace_labels
+        self._objects = objects
         self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
             QueueAdd: self._add,
             QueueDelete: self._delete,
             AssignedPodAdd: self._assigned_add,
             AssignedPodUpdate: self._assigned_update,
-            Move: _move,
+            Move: self._move,
             CommitPop: _commit_pop,
             AddUnschedulable: _add_unschedulable,
             Done: _done,
@@ -106,6 +118,7 @@ class StepEncoder:
                 operation.update.old.CopyFrom(old)
             operation.update.pod.CopyFrom(self._messages[step.new.uid])
             operation.update.sort_key = self._sort_key(step.new)
+            operation.update.gates.extend(step.gates)
         else:
             self._encode[type(step)](step, operation)
         return operation
@@ -121,6 +134,7 @@ class StepEncoder:
     def _add(self, step: QueueAdd, operation: queue_pb2.Operation) -> None:
         operation.add.pod.CopyFrom(self._messages[step.pod.uid])
         operation.add.sort_key = self._sort_key(step.pod)
+        operation.add.gates.extend(step.gates)
 
     def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
         operation.delete.pod.CopyFrom(pod_ref(step.pod))
@@ -142,15 +156,28 @@ class StepEncoder:
     def _delete_nomination(self, step: DeleteNomination, operation: queue_pb2.Operation) -> None:
         operation.delete_nomination.pod.CopyFrom(self.ref(step.uid))
 
+    def _move(self, step: Move, operation: queue_pb2.Operation) -> None:
+        event = operation.move.event
+        event.label = step.label
+        if step.priority_at_most is not None:
+            operation.move.priority_at_most = step.priority_at_most
+        operation.move.all_but_uid = step.all_but_uid
+        if not self._objects:
+            return
+        for value, out in ((step.old, event.old), (step.new, event.new)):
+            if isinstance(value, Pod):
+                out.pod.CopyFrom(self._pod(value, is_new=value is step.new))
+                event.namespace_labels.update(self._namespace_labels(value.namespace))
+            elif isinstance(value, Node):
+                out.node.CopyFrom(node_to_message(value))
+
+    def _pod(self, pod: Pod, *, is_new: bool) -> pod_pb2.Pod:
+        """Return a pod's message: as it came, where that is the pod as it is now."""
+        message = self._messages.get(pod.uid) if is_new else None
+        return message if message is not None else pod_to_message(pod)
+
     def _activate(self, step: Activate, operation: queue_pb2.Operation) -> None:
         operation.activate.pods.append(self.ref(step.uid))
-
-
-def _move(step: Move, operation: queue_pb2.Operation) -> None:
-    operation.move.event.label = step.label
-    if step.priority_at_most is not None:
-        operation.move.priority_at_most = step.priority_at_most
-    operation.move.all_but_uid = step.all_but_uid
 
 
 def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:

@@ -17,7 +17,7 @@ from services.config.strict import ConfigError
 from services.rpc.errors import FieldError
 from services.scheduler.core.options import Options
 from services.scheduler.core.registry import SERVED
-from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
@@ -56,15 +56,13 @@ def options_of(
     config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue_mode: str
 ) -> Options:
     """Return what a configuration asks for. Raises FieldError."""
-    name = config.rules or DEFAULT_RULES
-    if name not in RULES:
-        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
+    rules = _rules(config)
     if queue_mode not in QUEUE_RULES:
         raise FieldError("config.queue.mode", f"no queue of mode {queue_mode!r} is known here")
     if config.cycle_cost_ns:
         raise FieldError("config.cycle_cost_ns", "must be 0: no cost of a cycle is modelled yet")
     return Options(
-        rules=RULES[name],
+        rules=rules,
         queue=QUEUE_RULES[queue_mode],
         seed=config.seed,
         profiles=read.file.profiles if read.file is not None else (),
@@ -76,14 +74,25 @@ def options_of(
 def queue_config_of(
     config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration
 ) -> queue_pb2.QueueConfig:
-    """Return the queue's configuration, with the file's backoff where it says nothing itself."""
+    """Return the queue's configuration, where it says nothing itself with the file's backoff.
+
+    Its mode is that of the rules then. Raises FieldError for rules that are not known.
+    """
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
+    queue.mode = queue.mode or _rules(config).queue_mode
     if read.file is None:
         return queue
     queue.initial_backoff_ns = queue.initial_backoff_ns or (read.file.initial_backoff_ns or 0)
     queue.max_backoff_ns = queue.max_backoff_ns or (read.file.max_backoff_ns or 0)
     return queue
+
+
+def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
+    name = config.rules or DEFAULT_RULES
+    if name not in RULES:
+        raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
+    return RULES[name]
 
 
 def _sampling(config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration) -> int | None:

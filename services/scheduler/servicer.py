@@ -44,9 +44,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
         read = read_configuration(request.config)
-        options_of(request.config, read, request.config.queue.mode or "v1.20")
+        asked = queue_config_of(request.config, read)
+        options_of(request.config, read, asked.mode)
         self._sessions.check_free(request.session)
-        queue = await self._queue.open(queue_config_of(request.config, read))
+        queue = await self._queue.open(asked)
         try:
             options = options_of(request.config, read, queue.config.mode)
             core = SchedulerSession(options, queue, request.config.batch_size)

@@ -61,7 +61,12 @@ class SchedulerSession:
         self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
         self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
-        self._encoder = StepEncoder(self.messages, self.core.sort_key)
+        self._encoder = StepEncoder(
+            self.messages,
+            self.core.sort_key,
+            self.core.namespace_labels,
+            objects=options.queue.has_hints,
+        )
         self._batch_size = batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []

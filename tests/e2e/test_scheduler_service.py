@@ -12,7 +12,7 @@ from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2, queue_service_pb2_grpc
+from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
@@ -79,6 +79,15 @@ class Caller:
 def caller(services: EmbeddedServices) -> Iterator[Caller]:
     """Open a session under v1.34's rules."""
     made = Caller(services.processes["scheduler"].address)
+    yield made
+    made.channel.close()
+
+
+@pytest.fixture
+def older(services: EmbeddedServices) -> Iterator[Caller]:
+    """Open a session under v1.34's rules with a queue that tries no pod again at once."""
+    queue = queue_pb2.QueueConfig(mode="v1.20")
+    made = Caller(services.processes["scheduler"].address, queue=queue)
     yield made
     made.channel.close()
 
@@ -176,8 +185,9 @@ def is_answered(caller: Caller, outcome: scheduler_pb2.Outcome) -> bool:
     return True
 
 
-def test_a_refused_nomination_is_kept_by_v1_34(caller: Caller) -> None:
+def test_a_refused_nomination_is_kept_by_v1_34(older: Caller) -> None:
     """v1.34 logs a status that cannot be written: its queue keeps the nomination and the pod."""
+    caller = older
     outcome = preempting(caller)
     before = caller.state()
     assert not is_answered(caller, outcome)
@@ -202,8 +212,17 @@ def test_a_refused_nomination_is_forgotten_by_v1_16(services: EmbeddedServices) 
     assert other.bind.node_name == "n", "no room is kept for a pod that is not nominated"
 
 
-def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(caller: Caller) -> None:
-    """Half-way through the victims: the pod stays nominated and waits."""
+def test_a_pod_whose_victim_cannot_be_deleted_is_tried_again_at_once(caller: Caller) -> None:
+    """A queue of v1.34 can be asked to, for no victim's end may ever wake the pod."""
+    outcome = preempting(caller)
+    again = [refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")]
+    tried = caller.tell(0, answers=again)
+    assert [(each.pod.name, each.attempts) for each in tried] == [("high", 2)]
+
+
+def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(older: Caller) -> None:
+    """Half-way through the victims: the pod stays nominated and waits, in older queues."""
+    caller = older
     outcome = preempting(caller)
     before = caller.state()
     assert not is_answered(caller, outcome)

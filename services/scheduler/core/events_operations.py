@@ -12,17 +12,19 @@ from services.scheduler.core.events_labels import ClusterEvent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAdd:
-    """A pod waits to be scheduled."""
+    """A pod waits to be scheduled; `gates` are the PreEnqueue plugins that hold it back."""
 
     pod: Pod
+    gates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUpdate:
-    """A waiting pod has changed."""
+    """A waiting pod has changed; `gates` are the PreEnqueue plugins that hold it back now."""
 
     old: Pod
     new: Pod
+    gates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,10 +132,15 @@ class Framework:
     def waits_for_pods(self, pod: Pod) -> bool:
         """Tell whether a pod that comes to a node may make `pod` fit there or elsewhere.
 
-        That takes a filter which looks beyond single nodes.
+        That takes a filter which looks beyond single nodes, or one of which the queue knows nothing
+        and which it therefore asks again at any event.
         """
         return any(
-            plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
+            plugin.name not in SERVED
+            or (
+                plugin.scope not in _OF_ONE_NODE
+                and plugin.filter_key(pod, self.snapshot) is not None
+            )
             for plugin in self._verdicts.filters
         )
 

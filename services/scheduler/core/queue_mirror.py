@@ -8,6 +8,7 @@ kept out of queues that know no gates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from services.kube.pod import Pod
 from services.scheduler.core.events_operations import (
@@ -22,14 +23,14 @@ from services.scheduler.core.rules import QueueRules
 
 
 class QueueMirror:
-    """Follows one queue; `is_gated` tells whether a PreEnqueue plugin holds a pod back."""
+    """Follows one queue; `gate_of` names the PreEnqueue plugin that holds a pod, "" for none."""
 
     def __init__(
-        self, nominations: Nominations, rules: QueueRules, is_gated: Callable[[Pod], bool]
+        self, nominations: Nominations, rules: QueueRules, gate_of: Callable[[Pod], str]
     ) -> None:
         self._nominations = nominations
         self._rules = rules
-        self._is_gated = is_gated
+        self._gate_of = gate_of
         self._held: set[str] = set()
 
     def follow(self, operations: Iterable[QueueOperation]) -> list[QueueStep]:
@@ -53,12 +54,13 @@ class QueueMirror:
             self._put(pod, pod.nominated_node_name)
 
     def _add(self, pod: Pod) -> list[QueueStep]:
-        if not self._rules.has_gates and self._is_gated(pod):
+        gate = self._gate_of(pod)
+        if gate and not self._rules.has_gates:
             self._held.add(pod.uid)
             return []
         if pod.nominated_node_name:
             self._nominations.put(pod, pod.nominated_node_name)
-        return [QueueAdd(pod=pod)]
+        return [QueueAdd(pod=pod, gates=(gate,) if gate else ())]
 
     def _update(self, operation: QueueUpdate, old: Pod, new: Pod) -> list[QueueStep]:
         """Follow an update: one without any nomination in it keeps the one in memory.
@@ -70,7 +72,8 @@ class QueueMirror:
             return self._add(new)
         named = old.nominated_node_name or new.nominated_node_name
         self._put(new, new.nominated_node_name if named else self._nominations.node_of(new.uid))
-        return [operation]
+        gate = self._gate_of(new) if self._rules.has_gates else ""
+        return [replace(operation, gates=(gate,)) if gate else operation]
 
     def _delete(self, operation: QueueDelete, pod: Pod) -> list[QueueStep]:
         self._nominations.drop(pod.uid)

@@ -23,6 +23,7 @@ class Rules:
 
     nominated_first: a nominated pod is tried on its node alone before any other.
     profile: the one in force where no configuration names any.
+    queue_mode: that of the queue where no configuration names any.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Rules:
     nominated_first: bool
     host_choice: Callable[[int], HostChoice]
     profile: Profile
+    queue_mode: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class QueueRules:
     renominates_from_status: a pod given back loses the nomination in memory for its status' one.
     moves_after_failed_binding: a refused binding is followed by a move.
     has_gates, has_activate: the queue knows PreEnqueue gates and Activate.
+    has_hints: the queue asks hints, which read the objects of an event.
     """
 
     mode: str
@@ -49,6 +52,7 @@ class QueueRules:
     moves_after_failed_binding: bool
     has_gates: bool
     has_activate: bool
+    has_hints: bool
 
 
 RULES = {
@@ -60,6 +64,7 @@ RULES = {
             nominated_first=True,
             host_choice=KeyedChoice,
             profile=DEFAULT_PROFILE,
+            queue_mode="v1.34",
         ),
         Rules(
             name="v1.16",
@@ -67,6 +72,7 @@ RULES = {
             nominated_first=False,
             host_choice=lambda _seed: RoundRobinChoice(),
             profile=UNSCORED_PROFILE,
+            queue_mode="v1.16",
         ),
     )
 }
@@ -79,6 +85,7 @@ _V1_20 = QueueRules(
     moves_after_failed_binding=False,
     has_gates=False,
     has_activate=False,
+    has_hints=False,
 )
 
 QUEUE_RULES = {
@@ -94,6 +101,7 @@ QUEUE_RULES = {
             moves_after_failed_binding=True,
             has_gates=True,
             has_activate=True,
+            has_hints=True,
         ),
     )
 }

@@ -10,7 +10,7 @@ handleSchedulingFailure, handleBindingCycleError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
@@ -68,7 +68,7 @@ class Scheduler:
         self.snapshot = Snapshot()
         self._choice, self._cycles = cycles_of(options, self.snapshot, registry, stopwatch)
         self.pods: dict[str, Pod] = {}
-        self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._is_gated)
+        self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
         self._attempts = Attempts(
             self.snapshot,
             self._mirror,
@@ -238,6 +238,11 @@ class Scheduler:
         """Tell whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
 
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        """Return a namespace's labels, none for one that is not known."""
+        found = self.snapshot.catalog.namespaces.get(namespace)
+        return found.labels if found is not None else {}
+
     def sort_key(self, pod: Pod) -> bytes:
         """Return where QueueSort puts a pending pod that is served; empty: by priority."""
         return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
@@ -308,8 +313,9 @@ class Scheduler:
         if after.activate and self._queue.has_activate:
             yield Activate(uid)
 
-    def _is_gated(self, pod: Pod) -> bool:
-        return self._cycles[pod.spec.scheduler_name].framework.pre_enqueue(pod) is not None
+    def _gate_of(self, pod: Pod) -> str:
+        status = self._cycles[pod.spec.scheduler_name].framework.pre_enqueue(pod)
+        return status.plugin if status is not None else ""
 
     def _framework(self, decision: Decision) -> Framework:
         return self._cycles[decision.bound_pod.spec.scheduler_name].framework

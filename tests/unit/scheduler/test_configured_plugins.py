@@ -331,7 +331,9 @@ def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> N
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
     scheduler = Scheduler(options, registry={**SERVED, "ByName": ByName})
     pod = make_pod("zeta").obj()
-    encoder = StepEncoder({pod.uid: pod_pb2.Pod()}, scheduler.sort_key)
+    encoder = StepEncoder(
+        {pod.uid: pod_pb2.Pod()}, scheduler.sort_key, scheduler.namespace_labels, objects=True
+    )
     (step,) = scheduler.put_pod(pod)
     assert encoder.operation(step, 0).add.sort_key == b"zeta"
 
