@@ -57,7 +57,6 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--queue-mode",
     type=click.Choice(["v1.34", "v1.20", "v1.16"]),
-    default="",
     help="Whose queue. Default: that of the rules.",
 )
 @click.option(
@@ -141,7 +140,7 @@ def command(
     output: str,
     seed: int,
     rules: str,
-    queue_mode: str,
+    queue_mode: str | None,
     until_ns: int | None,
     scheduler_address: str,
     eviction_address: str,
@@ -182,7 +181,7 @@ def command(
             rules=rules,
             seed=seed,
             kube_scheduler_configuration=_text(scheduler_config),
-            queue=queue_pb2.QueueConfig(mode=queue_mode),
+            queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
             batch_size=batch_size,
             disable_preemption=disable_preemption,
             sample_nodes=sample_nodes,

@@ -5,7 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from services.kube.pod import Pod
 from services.scheduler.core import events
@@ -33,6 +33,7 @@ from services.scheduler.core.queue_steps import (
     Nominate,
     QueueStep,
 )
+from services.scheduler.core.refusals import Refusals
 from services.scheduler.core.rules import QueueRules
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
@@ -41,7 +42,8 @@ from services.scheduler.core.surveyor import Surveyor
 class Attempts:
     """Makes attempts on one snapshot, one after the other.
 
-    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock.
+    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock. `keeps_refusals` is
+    off where an attempt that fails changes what later ones look at, as sampling nodes does.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Attempts:
         *,
         queue: QueueRules,
         seed: int,
+        keeps_refusals: bool,
         stopwatch: Callable[[], int] | None,
     ) -> None:
         self._snapshot = snapshot
@@ -60,9 +63,15 @@ class Attempts:
         self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
+        self._refusals = Refusals(snapshot)
+        self._keeps_refusals = keeps_refusals
 
     def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         """Decide what becomes of a pod, and assume it where it is bound."""
+        key = self._refusals.key(cycle.framework, pod) if self._keeps_refusals else None
+        known = self._refusals.known(key) if key is not None else None
+        if known is not None:
+            return self._give_back(attempt, pod, known)
         result = cycle.schedule_pod(pod, attempt.head.attempts)
         match result:
             case Suggested():
@@ -73,7 +82,7 @@ class Attempts:
             case Errored(message=message, phases_ns=phases_ns):
                 return self._give_back(attempt, pod, Failed(message=message), phases_ns)
             case Unschedulable():
-                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
+                return self._refuse(cycle.framework, attempt, pod, result, now_ns, key)
 
     def _assume(
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
@@ -111,6 +120,7 @@ class Attempts:
         pod: Pod,
         result: Unschedulable,
         now_ns: int,
+        key: Hashable | None,
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
@@ -134,6 +144,8 @@ class Attempts:
             nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
         )
+        if key is not None and not isinstance(outcome, Nomination):
+            self._refusals.keep(key, refused)
         return self._give_back(attempt, pod, refused, phases)
 
     def _give_back(

@@ -75,6 +75,7 @@ class Scheduler:
             Surveyor(self.snapshot, options.rules.preemption),
             queue=options.queue,
             seed=options.seed,
+            keeps_refusals=options.sampling is None,
             stopwatch=stopwatch,
         )
         self._waiting = Waiting()

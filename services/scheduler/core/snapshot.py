@@ -101,6 +101,21 @@ class Snapshot:
             self._tallies = Tallies(self.census, self.columns)
         return self._tallies
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Return what differs whenever a decision about the same pod may differ."""
+        catalog = self.catalog
+        return (
+            self.node_log.end,
+            self.pod_log.end,
+            self.roster_log.end,
+            self.nominations.epoch,
+            self.budget_epoch,
+            catalog.namespace_epoch,
+            catalog.workload_epoch,
+            catalog.storage_epoch,
+        )
+
     def node(self, row: int) -> Node:
         """Return the node of a live row."""
         node = self._nodes[row]
