@@ -22,7 +22,7 @@ class GenerateOptions:
     deployments: int = 24
     budgets: int = 48
     window_ns: int = 600 * SECOND_NS
-    service_ns: int = 300 * SECOND_NS
+    service_ns: int = 240 * SECOND_NS
     zones: int = 3
     leaky_percent: int = 10
 

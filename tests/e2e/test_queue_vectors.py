@@ -75,11 +75,11 @@ def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> st
         if len(foretold.operations) > len(changes):  # some ask for pods that no longer exist
             changes.append((op, expected))
     answer = client.send(foretold.operations)
-    client.close()
     assert answer.applied == len(changes)
     told = {each.index: seen_result(each.result) for each in answer.results}
     indexes = iter(range(len(changes)))
     last = ScriptedQueue(client, mode.name).state()
+    client.close()
     states = iter([None] * (len(changes) - 1) + [last])
     script = {"id": vector["id"], "script": [op for op, _ in changes]}
     script["expected"] = [expected for _, expected in changes]
