@@ -6,6 +6,7 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleS
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from services.kube.pod import Pod
 from services.scheduler.core import events
@@ -20,6 +21,7 @@ from services.scheduler.core.decisions import (
     Refused,
 )
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
+from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.preemption.outcome import CannotHelp
@@ -41,7 +43,8 @@ from services.scheduler.core.surveyor import Surveyor
 class Attempts:
     """Makes attempts on one snapshot, one after the other.
 
-    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock.
+    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock. What `extenders`
+    did wrong without harm goes with the decision.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Attempts:
         queue: QueueRules,
         seed: int,
         stopwatch: Callable[[], int] | None,
+        extenders: Extenders,
     ) -> None:
         self._snapshot = snapshot
         self._mirror = mirror
@@ -60,9 +64,15 @@ class Attempts:
         self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
+        self._extenders = extenders
 
     def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         """Decide what becomes of a pod, and assume it where it is bound."""
+        decision = self._decided(cycle, attempt, pod, now_ns)
+        warnings = self._extenders.take_warnings()
+        return replace(decision, warnings=warnings) if warnings else decision
+
+    def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         result = cycle.schedule_pod(pod, attempt.head.attempts)
         match result:
             case Suggested():
@@ -79,7 +89,7 @@ class Attempts:
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
     ) -> Decision:
         self._snapshot.assume(pod, suggested.node_name)
-        turned_down = why_not_bound(framework, pod, suggested)
+        turned_down = why_not_bound(framework, pod, suggested, self._extenders)
         if turned_down is not None:
             self._snapshot.forget(pod.uid)
             return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
