@@ -81,8 +81,6 @@ def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConf
     initial_ns, max_ns = _backoff_ns(fields)
     configured = extenders(fields)
     fields.end()
-    if configured:
-        warnings.append("extenders is known but not served: none of them is asked.")
     return SchedulerConfiguration(
         profiles=profiles,
         percentage_of_nodes_to_score=percentage,
