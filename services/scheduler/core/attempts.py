@@ -24,6 +24,7 @@ from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, rea
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
@@ -68,7 +69,10 @@ class Attempts:
 
     def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         """Decide what becomes of a pod, and assume it where it is bound."""
-        decision = self._decided(cycle, attempt, pod, now_ns)
+        try:
+            decision = self._decided(cycle, attempt, pod, now_ns)
+        except PluginFailed as error:
+            decision = self._give_back(attempt, pod, Failed(message=str(error)))
         warnings = self._extenders.take_warnings()
         return replace(decision, warnings=warnings) if warnings else decision
 
