@@ -188,6 +188,7 @@ def summarize(
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
+    noted.update({("scheduler", text): count for text, count in tally.warnings.items()})
     return Summary(
         run=run,
         end=end,

@@ -43,6 +43,7 @@ class Tally:
 
     batches: exchanges with the queue that brought pods.
     failed_reasons: attempts by each of the plugins' words that refused at least one node.
+    warnings: what the scheduler passed over, by text.
     waited_ns: by priority, from a pod's first entry into the queue to its binding, virtual time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
@@ -63,6 +64,7 @@ class Tally:
         self.batches = 0
         self.failed_attempts = 0
         self.failed_reasons: Counter[str] = Counter()
+        self.warnings: Counter[str] = Counter()
         self.decisions: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.nominated = 0
@@ -115,6 +117,7 @@ class Tally:
 
     def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
         """Count one outcome."""
+        self.warnings.update(outcome.warnings)
         for phase in outcome.phases:
             self.step(phase.name, phase.wall_ns, phase.pods or 1)
         if outcome.HasField("unschedulable"):

@@ -9,7 +9,7 @@ pkg/scheduler/apis/config/v1/defaults.go, pkg/scheduler/apis/config/validation/v
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from services.config.scheduler_args import API_VERSION, plugin_args
@@ -81,8 +81,6 @@ def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConf
     initial_ns, max_ns = _backoff_ns(fields)
     configured = extenders(fields)
     fields.end()
-    if configured:
-        warnings.append("extenders is known but not served: none of them is asked.")
     return SchedulerConfiguration(
         profiles=profiles,
         percentage_of_nodes_to_score=percentage,
@@ -127,7 +125,7 @@ def _profile(name: str, fields: Fields, registry: Registry, warnings: list[str])
     if len(at.get(Point.QUEUE_SORT, NOTHING_SAID).enabled) > 1:
         text = "only one queue sort plugin can be enabled"
         raise ConfigError(fields.at("plugins.queueSort.enabled"), text)
-    args = dict(_args(fields, known, warnings))
+    args = dict(_args(fields, registry, warnings))
     fields.end()
     profile = Profile(
         plugins=plugins,
@@ -145,16 +143,22 @@ def _profile(name: str, fields: Fields, registry: Registry, warnings: list[str])
 
 
 def _args(
-    fields: Fields, known: frozenset[str], warnings: list[str]
-) -> Iterator[tuple[str, PluginArgs]]:
+    fields: Fields, registry: Registry, warnings: list[str]
+) -> Iterator[tuple[str, PluginArgs | Mapping[str, object]]]:
+    """Yield the arguments of plugins; those of users' own as they are."""
     seen: set[str] = set()
     for each in fields.each("pluginConfig"):
         name = each.text("name") or ""
         if name in seen:
             raise ConfigError(each.path, f'duplicate value: "{name}"')
         seen.add(name)
-        if name not in known:
+        if name not in IN_TREE | registry.keys():
             raise ConfigError(each.at("name"), f'plugin "{name}" does not exist')
+        if name not in IN_TREE:
+            own = each.mapping("args")
+            each.end()
+            yield name, own
+            continue
         args = plugin_args(name, each.fields("args") or Fields(each.at("args"), None))
         each.end()
         if args is not None:

@@ -132,6 +132,11 @@ class Fields:
         value = self._take(name)
         return None if value is None else Fields(self.at(name), value)
 
+    def mapping(self, name: str) -> Mapping[str, object]:
+        """Return a mapping as it is, whatever its fields; an empty one where it is absent."""
+        value = self._take(name)
+        return {} if value is None else Fields(self.at(name), value)._values
+
     def each(self, name: str) -> Iterator[Fields]:
         """Yield the mappings of a list, none where it is absent."""
         for index, value in enumerate(self._list(name)):

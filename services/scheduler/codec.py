@@ -228,6 +228,7 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
             out.failure.message = verdict.message
             if verdict.nominated_node_name is not None:
                 out.failure.nominated_node_name = verdict.nominated_node_name
+    out.warnings.extend(decision.warnings)
     out.phases.add(name="schedulingCycle", wall_ns=wall_ns)
     for name, taken_ns in decision.phases_ns.items():
         out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)

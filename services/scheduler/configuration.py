@@ -15,9 +15,12 @@ from services.config.scheduler import (
 )
 from services.config.strict import ConfigError
 from services.rpc.errors import FieldError
+from services.scheduler.core.extenders import Extender
 from services.scheduler.core.options import Options
-from services.scheduler.core.registry import SERVED
+from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
+from services.scheduler.extenders.connect import Connected, connected, without_ignored
+from services.scheduler.extenders.sources import Sources
 
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
@@ -35,9 +38,24 @@ class ReadConfiguration:
         """Return a sentence for each thing that is known but not served."""
         return self.file.warnings if self.file is not None else ()
 
+    def extenders(self, sources: Sources) -> tuple[Connected, ...]:
+        """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
+        configs = self.file.extenders if self.file is not None else ()
+        return tuple(connected(configs, sources, f"{_FILE}.extenders"))
 
-def read_configuration(config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
-    """Read the file that a configuration carries. Raises FieldError with the path in the file."""
+    @property
+    def binds_elsewhere(self) -> bool:
+        """Tell whether an extender binds pods."""
+        return self.file is not None and any(each.bind_verb for each in self.file.extenders)
+
+
+def read_configuration(
+    config: scheduler_pb2.SchedulerConfig, registry: Registry = SERVED
+) -> ReadConfiguration:
+    """Read the file that a configuration carries; `registry` has the plugins that it may name.
+
+    Raises FieldError with the path in the file.
+    """
     text = config.kube_scheduler_configuration
     if not text:
         return ReadConfiguration(disable_preemption=config.disable_preemption)
@@ -45,7 +63,7 @@ def read_configuration(config: scheduler_pb2.SchedulerConfig) -> ReadConfigurati
         if api_version(text) == legacy_scheduler.API_VERSION:
             disabled = config.disable_preemption or preemption_disabled(text)
             return ReadConfiguration(disable_preemption=disabled)
-        file = read_scheduler_configuration(text, SERVED)
+        file = read_scheduler_configuration(text, registry)
     except ConfigError as error:
         path = f"{_FILE}.{error.field}" if error.field else _FILE
         raise FieldError(path, str(error)) from None
@@ -53,7 +71,10 @@ def read_configuration(config: scheduler_pb2.SchedulerConfig) -> ReadConfigurati
 
 
 def options_of(
-    config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue_mode: str
+    config: scheduler_pb2.SchedulerConfig,
+    read: ReadConfiguration,
+    queue_mode: str,
+    extenders: tuple[Extender, ...] = (),
 ) -> Options:
     """Return what a configuration asks for. Raises FieldError."""
     rules = _rules(config)
@@ -65,9 +86,14 @@ def options_of(
         rules=rules,
         queue=QUEUE_RULES[queue_mode],
         seed=config.seed,
-        profiles=read.file.profiles if read.file is not None else (),
+        profiles=(
+            without_ignored(read.file.profiles, read.file.extenders)
+            if read.file is not None
+            else ()
+        ),
         sampling=_sampling(config, read),
         disable_preemption=read.disable_preemption,
+        extenders=extenders,
     )
 
 

@@ -26,6 +26,7 @@ from services.scheduler.core.pod_evaluation import PodEvaluation
 from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.victims import NonCandidate
+from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
@@ -41,7 +42,9 @@ _CODES = {
 }
 
 
-def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> scheduler_pb2.Evaluation:
+def evaluate(
+    request: service_pb2.EvaluateRequest, options: Options, registry: Registry = SERVED
+) -> scheduler_pb2.Evaluation:
     """Judge the request's pod in the request's cluster. Raises FieldError."""
     interner = PodSpecInterner()
     if not request.HasField("pod"):
@@ -49,7 +52,7 @@ def evaluate(request: service_pb2.EvaluateRequest, options: Options) -> schedule
     if not request.pod.metadata.uid:
         raise FieldError("pod.metadata.uid", "is required")
     pod = pod_from_message(request.pod, interner)
-    scheduler = Scheduler(options)
+    scheduler = Scheduler(options, registry=registry)
     _check_served(scheduler, pod)
     for index, message in enumerate(request.objects):
         match decode_object(message, interner, f"objects[{index}]"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -26,6 +26,10 @@ from services.scheduler.configuration import (
     queue_config_of,
     read_configuration,
 )
+from services.scheduler.core.registry import SERVED, Registry
+from services.scheduler.deciding import Deciding
+from services.scheduler.extenders.connect import Connected
+from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
@@ -33,32 +37,48 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
-    """All sessions of one scheduler process; its queue's address is given at its start."""
+    """All sessions of one scheduler process; its queue's address is given at its start.
 
-    def __init__(self, queue: QueueLink) -> None:
+    `registry` has the plugins that profiles may name.
+    """
+
+    def __init__(self, queue: QueueLink, registry: Registry = SERVED) -> None:
         self._queue = queue
+        self._registry = registry
         self._sessions: Sessions[SchedulerSession] = Sessions("scheduler")
         self._running: set[str] = set()
+        self._extenders: dict[str, tuple[Connected, ...]] = {}
 
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        read = read_configuration(request.config)
+        read = read_configuration(request.config, self._registry)
         asked = queue_config_of(request.config, read)
         options_of(request.config, read, asked.mode)
         self._sessions.check_free(request.session)
+        sources = Sources()
+        extenders = read.extenders(sources)
+        batch_size = 1 if read.binds_elsewhere else request.config.batch_size or BATCH_SIZE
         queue = await self._queue.open(asked)
         try:
-            options = options_of(request.config, read, queue.config.mode)
-            core = SchedulerSession(options, queue, request.config.batch_size)
+            options = options_of(request.config, read, queue.config.mode, extenders)
+            core = SchedulerSession(
+                options,
+                queue,
+                batch_size,
+                registry=self._registry,
+                sources=sources if extenders else None,
+            )
             session = self._sessions.open(request.session, core)
         except RefusalError:
+            _close(extenders)
             await queue.close()
             raise
+        self._extenders[session.name] = extenders
         return service_pb2.OpenResponse(
             session=session.name,
             epoch=session.epoch,
-            config=_in_force(request.config, queue.config),
+            config=_in_force(request.config, queue.config, batch_size),
             warnings=read.warnings,
             version=package_version(),
             scheduler_names=core.core.scheduler_names,
@@ -71,6 +91,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             raise FieldError("session", "is required")
         session = self._sessions.close(request.session)
         if session is not None:
+            _close(self._extenders.pop(request.session, ()))
             await session.core.queue.close()
         return service_pb2.CloseSessionResponse()
 
@@ -89,14 +110,25 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        options = options_of(request.config, read_configuration(request.config), "v1.34")
-        return service_pb2.EvaluateResponse(evaluation=evaluation.evaluate(request, options))
+        read = read_configuration(request.config, self._registry)
+        extenders = read.extenders(Sources())
+        options = options_of(request.config, read, "v1.34", extenders)
+        deciding = Deciding(blocks=bool(extenders))
+        try:
+            found = await deciding.run(
+                lambda: evaluation.evaluate(request, options, self._registry)
+            )
+        finally:
+            _close(extenders)
+        return service_pb2.EvaluateResponse(evaluation=found)
 
     async def EvaluatePending(
         self, request: service_pb2.EvaluatePendingRequest, context: _Context
     ) -> service_pb2.EvaluatePendingResponse:
         session = self._sessions.get(request.stamp)
-        found = evaluation.evaluate_pending(session.core.core, request, session.at_ns)
+        found = await session.core.deciding.run(
+            lambda: evaluation.evaluate_pending(session.core.core, request, session.at_ns)
+        )
         state = await session.core.queue.dump()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
         return service_pb2.EvaluatePendingResponse(evaluation=found, entry=entry)
@@ -105,7 +137,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.DumpRequest, context: _Context
     ) -> service_pb2.DumpResponse:
         session = self._sessions.get(request.stamp)
-        state = evaluation.state_of(session.core, session.at_ns)
+        state = await session.core.deciding.run(
+            lambda: evaluation.state_of(session.core, session.at_ns)
+        )
         state.queue.CopyFrom(await session.core.queue.dump())
         return service_pb2.DumpResponse(state=state)
 
@@ -155,12 +189,17 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             self._running.discard(session.name)
 
 
+def _close(extenders: Iterable[Connected]) -> None:
+    for extender in extenders:
+        extender.close()
+
+
 def _in_force(
-    config: scheduler_pb2.SchedulerConfig, queue: queue_pb2.QueueConfig
+    config: scheduler_pb2.SchedulerConfig, queue: queue_pb2.QueueConfig, batch_size: int
 ) -> scheduler_pb2.SchedulerConfig:
     in_force = scheduler_pb2.SchedulerConfig()
     in_force.CopyFrom(config)
     in_force.rules = config.rules or DEFAULT_RULES
-    in_force.batch_size = config.batch_size or BATCH_SIZE
+    in_force.batch_size = batch_size
     in_force.queue.CopyFrom(queue)
     return in_force

@@ -31,8 +31,11 @@ from services.scheduler.cluster_events import (
 from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
 from services.scheduler.core.decisions import Decision, Skipped, Stage
 from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
+from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
+from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.deciding import Deciding
+from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueSession
 
 SECOND_NS = 1_000_000_000
@@ -52,12 +55,27 @@ class _Taken:
 
 
 class SchedulerSession:
-    """A scheduler core, the messages of its pods and of other objects, and its queue's session."""
+    """A scheduler core, the messages of its pods and of other objects, and its queue's session.
 
-    def __init__(self, options: Options, queue: QueueSession, batch_size: int) -> None:
-        self.core = Scheduler(options, stopwatch=perf_counter_ns)
+    `registry` makes the plugins, and `sources` has what extenders are sent.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        queue: QueueSession,
+        batch_size: int,
+        *,
+        registry: Registry = SERVED,
+        sources: Sources | None = None,
+    ) -> None:
+        self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
+        self.deciding = Deciding(blocks=bool(options.extenders))
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
+        self._sources = sources
+        if sources is not None:
+            sources.pods = self.messages
         self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
         self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
@@ -79,6 +97,8 @@ class SchedulerSession:
         What fails after that leaves scheduler and queue apart: `broken` says so from then on.
         """
         changes = self._decode(round_)
+        if self._sources is not None:
+            self._sources.take(round_)
         self._at_ns = round_.at_ns
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
@@ -215,10 +235,11 @@ class SchedulerSession:
             self._heads = ()
             return
         left = round_.max_pods or 2**31
+        self.deciding.begin()
         while left > 0:
             if operations or not self._heads:
                 left -= await self._exchange(operations, round_, outcomes)
-            if not self._heads:
+            if not self._heads or self.deciding.is_due:
                 break
             count = min(self._batch_size, left)
             operations = await self._decide(self._heads[:count], round_.at_ns)
@@ -250,13 +271,20 @@ class SchedulerSession:
         self._batch = []
         for message in heads:
             began = perf_counter_ns()
-            decision = self.core.decide(head_from_message(message), now_ns)
+            decision = await self._decision(head_from_message(message), now_ns)
             begin = len(operations)
             operations += [self._encoder.operation(step, now_ns) for step in decision.steps]
             self._batch.append(_Taken(decision, begin, perf_counter_ns() - began))
+            if self.deciding.is_due:
+                break
             if len(self._batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         return operations
+
+    async def _decision(self, head: Head, now_ns: int) -> Decision:
+        if not self.deciding.blocks:
+            return self.core.decide(head, now_ns)
+        return await self.deciding.run(lambda: self.core.decide(head, now_ns))
 
     def _settle(
         self, applied: int, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes

@@ -17,8 +17,10 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle import Suggested
 from services.scheduler.core.decisions import Failed, Refused
 from services.scheduler.core.diagnosis import fit_error_text, reason_counts, refused_when_assumed
+from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.status import Code, Status
+from services.scheduler.core.preemption.preemptor import ExtenderError
+from services.scheduler.core.status import SUCCESS, Code, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,12 @@ class TurnedDown:
     in_binding: bool
 
 
-def why_not_bound(framework: Framework, pod: Pod, suggested: Suggested) -> TurnedDown | None:
+def why_not_bound(
+    framework: Framework, pod: Pod, suggested: Suggested, extenders: Extenders
+) -> TurnedDown | None:
     """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
+
+    An extender that binds comes before the plugins that do.
 
     Where it may not, everything is unreserved when this returns.
     """
@@ -43,7 +49,11 @@ def why_not_bound(framework: Framework, pod: Pod, suggested: Suggested) -> Turne
         return TurnedDown(verdict=_in_scheduling(status), in_binding=False)
     status = framework.pre_bind(pod, suggested.node_name)
     if status is None:
-        bound = framework.bind(pod, suggested.node_name)
+        by_extender = extenders.bind(pod, suggested.node_name)
+        if isinstance(by_extender, ExtenderError):
+            framework.unreserve(pod, suggested.row)
+            return TurnedDown(verdict=Failed(message=by_extender.message), in_binding=True)
+        bound = SUCCESS if by_extender else framework.bind(pod, suggested.node_name)
         status = None if bound.code is Code.SUCCESS else bound
     if status is not None:
         framework.unreserve(pod, suggested.row)

@@ -6,6 +6,7 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleS
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from services.kube.pod import Pod
 from services.scheduler.core import events
@@ -20,8 +21,10 @@ from services.scheduler.core.decisions import (
     Refused,
 )
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
+from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
@@ -43,7 +46,8 @@ class Attempts:
     """Makes attempts on one snapshot, one after the other.
 
     `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock. `keeps_refusals` is
-    off where an attempt that fails changes what later ones look at, as sampling nodes does.
+    off where an attempt that fails changes what later ones look at, as sampling nodes does, and
+    where somebody else is asked. What `extenders` did wrong without harm goes with the decision.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Attempts:
         seed: int,
         keeps_refusals: bool,
         stopwatch: Callable[[], int] | None,
+        extenders: Extenders,
     ) -> None:
         self._snapshot = snapshot
         self._mirror = mirror
@@ -65,9 +70,18 @@ class Attempts:
         self._stopwatch = stopwatch
         self._refusals = Refusals(snapshot)
         self._keeps_refusals = keeps_refusals
+        self._extenders = extenders
 
     def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         """Decide what becomes of a pod, and assume it where it is bound."""
+        try:
+            decision = self._decided(cycle, attempt, pod, now_ns)
+        except PluginFailed as error:
+            decision = self._give_back(attempt, pod, Failed(message=str(error)))
+        warnings = self._extenders.take_warnings()
+        return replace(decision, warnings=warnings) if warnings else decision
+
+    def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
         key = self._refusals.key(cycle.framework, pod) if self._keeps_refusals else None
         known = self._refusals.known(key) if key is not None else None
         if known is not None:
@@ -88,7 +102,7 @@ class Attempts:
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
     ) -> Decision:
         self._snapshot.assume(pod, suggested.node_name)
-        turned_down = why_not_bound(framework, pod, suggested)
+        turned_down = why_not_bound(framework, pod, suggested, self._extenders)
         if turned_down is not None:
             self._snapshot.forget(pod.uid)
             return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)

@@ -75,18 +75,20 @@ class FilterColumn:
         if rows is None:
             rows = self._snapshot.columns.rows
             self.codes = np.zeros(capacity, dtype=np.int64)
-        self._position = self._log.end
+        self._position = -1
         self.plugin.filter(self.pre.data, self._snapshot, rows, self.codes)
+        self._position = self._log.end
 
     def _sync_whole(self, plugin: ClusterFilterPlugin[Any], capacity: int) -> None:
-        self._position = self._log.end
+        self._position = -1
         version = plugin.filter_version(self.pre.data, self._snapshot)
-        if version == self._version and len(self.codes) == capacity:
-            return
-        self._version = version
-        self.codes = np.zeros(capacity, dtype=np.int64)
-        plugin.filter(self.pre.data, self._snapshot, self._snapshot.columns.rows, self.codes)
-        self.rewritten += 1
+        if version != self._version or len(self.codes) != capacity:
+            self._version = None
+            self.codes = np.zeros(capacity, dtype=np.int64)
+            plugin.filter(self.pre.data, self._snapshot, self._snapshot.columns.rows, self.codes)
+            self._version = version
+            self.rewritten += 1
+        self._position = self._log.end
 
     def status(self, code: int) -> Status:
         """Return what a code other than 0 stands for."""

@@ -28,8 +28,8 @@ from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
-_OVERRIDDEN = 127
-"""A refuser for rows where nominated pods make the difference."""
+OVERRIDDEN = 127
+"""A refuser for rows where nominated pods, or extenders, make the difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,9 @@ class Cycle:
         self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
     ) -> CycleResult:
         overridden = nominated_refusals(self._snapshot, pod, shape, fitting_only=True)
-        refuser = _with(shape.refuser, overridden)
+        refuser = overridden_by(shape.refuser, overridden)
         laps.take("Filter")
-        message = _filter_error(shape, refuser, overridden) or _score_error(shape, refuser)
+        message = filter_error(shape, refuser, overridden) or score_error(shape, refuser)
         if message:
             return Errored(message=message, phases_ns=laps.phases_ns)
         chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
@@ -146,7 +146,7 @@ class Cycle:
             laps.take("Score")
         if chosen.row < 0:
             overridden = tried | nominated_refusals(self._snapshot, pod, shape)
-            refuser = _with(shape.refuser, overridden)
+            refuser = overridden_by(shape.refuser, overridden)
             diagnosis = refused_by_filters(shape, refuser, overridden, self._snapshot.node_count)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         return Suggested(
@@ -191,7 +191,7 @@ def _pre_filter_error(refusal: Status | None) -> str:
     return f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
 
 
-def _filter_error(shape: Shape, refuser: Int8s, overridden: Mapping[int, Status]) -> str:
+def filter_error(shape: Shape, refuser: Int8s, overridden: Mapping[int, Status]) -> str:
     """Return how a filter failed, "" where none did; a node refused before it hides that."""
     statuses = [status for status in overridden.values() if status.code is Code.ERROR]
     failure = statuses[0] if statuses else shape.filter_failure(refuser)
@@ -203,17 +203,18 @@ def filter_error_text(failure: Status) -> str:
     return f'running "{failure.plugin}" filter plugin: {failure.message}'
 
 
-def _score_error(shape: Shape, refuser: Int8s) -> str:
+def score_error(shape: Shape, refuser: Int8s) -> str:
     """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
     scored = shape.score_failure and int(np.count_nonzero(refuser == 0)) > 1
     return shape.score_failure if scored else ""
 
 
-def _with(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
+def overridden_by(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
+    """Return `refuser` with OVERRIDDEN in the rows that have another status."""
     if not overridden:
         return refuser
     changed = refuser.copy()
-    changed[list(overridden)] = _OVERRIDDEN
+    changed[list(overridden)] = OVERRIDDEN
     return changed
 
 

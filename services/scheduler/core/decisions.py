@@ -87,7 +87,8 @@ class Decision:
     """A verdict with the steps that the queue is told for it.
 
     `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
-    `phases_ns` is what a stopwatch measured, by extension point.
+    `phases_ns` is what a stopwatch measured, by extension point. `warnings` are failures that were
+    passed over.
     """
 
     head: Head
@@ -97,6 +98,7 @@ class Decision:
     nominated_before: str = ""
     choice_mark: int = 0
     phases_ns: Mapping[str, int] = field(default_factory=lambda: NOT_MEASURED)
+    warnings: tuple[str, ...] = ()
 
     @property
     def bound_pod(self) -> Pod:

@@ -30,7 +30,7 @@ from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
 from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile, expanded
-from services.scheduler.core.registry import SERVED, Registry, made, takes_part
+from services.scheduler.core.registry import IN_TREE, SERVED, Registry, made, takes_part
 from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
@@ -78,6 +78,7 @@ class Framework:
         self._pre_binds: list[PreBindPlugin] = at(Point.PRE_BIND)
         self._binds: list[BindPlugin] = at(Point.BIND)
         self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
+        self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
         self._shapes: dict[Hashable, Shape] = {}
@@ -136,15 +137,11 @@ class Framework:
     def waits_for_pods(self, pod: Pod) -> bool:
         """Tell whether a pod that comes to a node may make `pod` fit there or elsewhere.
 
-        That takes a filter which looks beyond single nodes, or one of which the queue knows nothing
-        and which it therefore asks again at any event.
+        That takes a filter which looks beyond single nodes, or a plugin of a user's own, of which
+        the queue knows no hint.
         """
-        return any(
-            plugin.name not in SERVED
-            or (
-                plugin.scope not in _OF_ONE_NODE
-                and plugin.filter_key(pod, self.snapshot) is not None
-            )
+        return self._has_foreign or any(
+            plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
             for plugin in self._verdicts.filters
         )
 

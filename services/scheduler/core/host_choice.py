@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from services.scheduler.core import kernels
+from services.scheduler.core.columns import Int64s
 from services.scheduler.core.hashing import attempt_hash
 from services.scheduler.core.kernels import Int8s
-from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
 
 
@@ -33,11 +33,18 @@ class Choice:
     looked_at: int = 0
 
 
+class Scored(Protocol):
+    """What nodes are worth; a shape is that."""
+
+    def normalized_totals(self, refuser: Int8s) -> Int64s:
+        """Return the totals, int64[nodes], of the rows that `refuser` spares."""
+
+
 class HostChoice(Protocol):
     """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
 
     def choose(
-        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
 
@@ -57,7 +64,7 @@ class KeyedChoice:
         self._seed = seed
 
     def choose(
-        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
         columns = snapshot.columns
@@ -93,7 +100,7 @@ class RoundRobinChoice:
 
     def choose(
         self,
-        shape: Shape,
+        shape: Scored,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed

@@ -10,6 +10,7 @@ from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Un
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
 from services.scheduler.core.evaluate import Verdicts, evaluate, no_verdicts
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
+from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
@@ -61,6 +62,30 @@ def evaluate_pod(
     seed: int,
 ) -> PodEvaluation:
     """Judge `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
+    try:
+        return _evaluated(
+            cycle, pod, attempt=attempt, now_ns=now_ns, preemptor=preemptor, seed=seed
+        )
+    except PluginFailed as error:
+        return PodEvaluation(
+            profile=cycle.framework.profile.scheduler_name,
+            verdicts=no_verdicts(str(error)),
+            filter_order=cycle.framework.filter_order,
+            weights=cycle.framework.weights,
+            preemption_disabled=preemptor is None,
+            error=str(error),
+        )
+
+
+def _evaluated(
+    cycle: Cycle,
+    pod: Pod,
+    *,
+    attempt: int,
+    now_ns: int,
+    preemptor: Preemptor | None,
+    seed: int,
+) -> PodEvaluation:
     framework = cycle.framework
     match cycle.schedule_pod(pod, attempt):
         case Suggested() as suggested:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from services.scheduler.core.host_choice import Choice, HostChoice
+from services.scheduler.core.host_choice import Choice, HostChoice, Scored
 from services.scheduler.core.kernels import Int8s
-from services.scheduler.core.shape import NO_NODE, Shape
+from services.scheduler.core.shape import NO_NODE
 from services.scheduler.core.snapshot import Snapshot
 
 _NODES_LEAST = 100
@@ -53,13 +53,22 @@ class SampledChoice:
     scores: bool = True
 
     def choose(
-        self, shape: Shape, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
+        sample, looked_at = self.sample(refuser, snapshot)
+        chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
+        return replace(chosen, looked_at=looked_at)
+
+    def sample(self, refuser: Int8s, snapshot: Snapshot) -> tuple[Int8s, int]:
+        """Return `refuser` with NO_NODE in rows that are not looked at, and how many others are.
+
+        The next search begins where this one ends.
+        """
         listed = snapshot.rows_in_order()
         rows = listed[refuser[listed] >= 0]
         if not len(rows):
-            return self.inner.choose(shape, refuser, snapshot, uid, attempt)
+            return refuser, 0
         ordered = np.roll(rows, -(self.start.index % len(rows)))
         feasible = np.flatnonzero(refuser[ordered] == 0)
         enough = nodes_to_find(len(rows), self.percentage) if self.scores else 1
@@ -67,8 +76,7 @@ class SampledChoice:
         sample = np.full(len(refuser), NO_NODE, dtype=np.int8)
         sample[ordered[:looked_at]] = refuser[ordered[:looked_at]]
         self.start.index = (self.start.index + looked_at) % len(listed)
-        chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
-        return replace(chosen, looked_at=looked_at)
+        return sample, looked_at
 
     def mark(self) -> int:
         """Return what `reset` needs to come back to this moment."""

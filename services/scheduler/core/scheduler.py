@@ -28,6 +28,7 @@ from services.scheduler.core.decisions import (
     Stage,
 )
 from services.scheduler.core.events_objects import on_object
+from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.options import Options, cycles_of
 from services.scheduler.core.plugins.default_preemption import preemptor_among
@@ -66,7 +67,10 @@ class Scheduler:
         self._options = options
         self._queue = options.queue
         self.snapshot = Snapshot()
-        self._choice, self._cycles = cycles_of(options, self.snapshot, registry, stopwatch)
+        self._extenders = Extenders(options.extenders, self.snapshot)
+        self._choice, self._cycles = cycles_of(
+            options, self.snapshot, registry, stopwatch, self._extenders
+        )
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
         self._attempts = Attempts(
@@ -75,8 +79,9 @@ class Scheduler:
             Surveyor(self.snapshot, options.rules.preemption),
             queue=options.queue,
             seed=options.seed,
-            keeps_refusals=options.sampling is None,
+            keeps_refusals=options.sampling is None and not options.extenders,
             stopwatch=stopwatch,
+            extenders=self._extenders,
         )
         self._waiting = Waiting()
         self._unanswered: dict[PopId, Decision] = {}
@@ -280,7 +285,8 @@ class Scheduler:
             self._waiting.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
-            self._waiting.put(pod, for_pods=framework.waits_for_pods(pod))
+            for_pods = self._extenders.judge(pod) or framework.waits_for_pods(pod)
+            self._waiting.put(pod, for_pods=for_pods)
 
     def _recount_waiting(self) -> None:
         """Ask anew, since what a pod looks at may follow from objects such as its Service."""

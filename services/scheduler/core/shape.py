@@ -198,7 +198,14 @@ class Shape:
         return found
 
     def sync(self) -> None:
-        """Bring everything up to date."""
+        """Bring everything up to date; after a plugin's failure, next time from the beginning."""
+        try:
+            self._sync()
+        except Exception:
+            self._nodes_seen = -1
+            raise
+
+    def _sync(self) -> None:
         snapshot = self._snapshot
         if snapshot.node_log.end != self._nodes_seen:
             self._sees_rewritten()

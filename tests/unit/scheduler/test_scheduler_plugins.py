@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ class Sulk(PostFilterPlugin):
 REGISTRY = {**SERVED, "Seats": Seats, "Sulk": Sulk}
 
 
-def scheduler_with(*names: str, queue: str = "v1.34", **options: bool) -> Scheduler:
+def scheduler_with(*names: str, queue: str = "v1.34", **options: Any) -> Scheduler:
     """Return a scheduler of two nodes, with NodeResourcesFit and the named plugins."""
     plugins = tuple(PluginSetting(name=name) for name in ("NodeResourcesFit", *names))
     ticks = count(0, 10)

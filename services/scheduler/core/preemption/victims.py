@@ -31,18 +31,20 @@ class Candidate:
 
     `victims` stand in the order in which they are deleted. `violating` are those of them whose
     deletion violates a budget. `reprieved` are the pods that were spared, in the order in which
-    that was found out.
+    that was found out. `stated_violations` is how many violate a budget by the word of an
+    extender, which counts instead; None where none has changed the candidate.
     """
 
     node: str
     victims: tuple[Pod, ...]
     violating: tuple[Pod, ...] = ()
     reprieved: tuple[Pod, ...] = ()
+    stated_violations: int | None = None
 
     @property
     def violations(self) -> int:
         """Return how many victims violate a budget."""
-        return len(self.violating)
+        return len(self.violating) if self.stated_violations is None else self.stated_violations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

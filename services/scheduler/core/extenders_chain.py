@@ -1,0 +1,220 @@
+"""The extenders of a session, asked one after the other.
+
+What a failure means depends on the call: a score that is missing is passed over; elsewhere the
+failure of an ignorable extender is, and any other ends the cycle. What is passed over is kept as
+a warning until the decision that it belongs to takes it along.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, findNodesThatPassExtenders,
+prioritizeNodes, extendersBinding; pkg/scheduler/framework/preemption/preemption.go, callExtenders;
+pkg/scheduler/scheduler.go, buildExtenders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.extenders import (
+    PLUGIN,
+    SCORE_SCALE,
+    Extender,
+    ExtenderTerms,
+    FilterAnswer,
+    NodeVictims,
+)
+from services.scheduler.core.preemption.preemptor import ExtenderError
+from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+_WARNINGS_MAX = 20
+_INT64_SPAN = 2**64
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """The nodes that all extenders let pass, in the order asked, and what was said of others."""
+
+    nodes: tuple[Node, ...]
+    statuses: Mapping[str, Status]
+
+
+class Extenders:
+    """All extenders of a session, the ignorable ones last; `snapshot` has the pods of nodes."""
+
+    def __init__(self, extenders: Iterable[Extender], snapshot: Snapshot) -> None:
+        given = tuple(extenders)
+        self._snapshot = snapshot
+        self._extenders = (
+            *(each for each in given if not each.terms.ignorable),
+            *(each for each in given if each.terms.ignorable),
+        )
+        self._warnings: list[str] = []
+
+    def __bool__(self) -> bool:
+        """Tell whether there is any."""
+        return bool(self._extenders)
+
+    @property
+    def look_at_nodes(self) -> bool:
+        """Tell whether any of them filters or scores."""
+        return any(each.terms.filters or each.terms.prioritizes for each in self._extenders)
+
+    @property
+    def narrow_preemption(self) -> bool:
+        """Tell whether any of them narrows the candidates of a preemption."""
+        return any(each.terms.preempts for each in self._extenders)
+
+    def judge(self, pod: Pod) -> bool:
+        """Tell whether any of them filters or scores nodes for `pod`."""
+        terms = (each.terms for each in self._extenders)
+        return any((e.filters or e.prioritizes) and e.is_interested(pod) for e in terms)
+
+    def take_warnings(self) -> tuple[str, ...]:
+        """Return what was passed over since this was last asked."""
+        taken, self._warnings = tuple(self._warnings), []
+        return taken
+
+    def note(self, error: ExtenderError) -> None:
+        """Keep a failure that is passed over."""
+        if len(self._warnings) < _WARNINGS_MAX:
+            self._warnings.append(error.message)
+
+    def passed(self, pod: Pod, nodes: Sequence[Node]) -> Passed | ExtenderError:
+        """Return which of `nodes`, in their order, all extenders let pass.
+
+        Of a later extender's word about a node, the last counts.
+        """
+        statuses: dict[str, Status] = {}
+        left = tuple(nodes)
+        for extender in self._extenders:
+            if not left:
+                break
+            if not extender.terms.filters or not extender.terms.is_interested(pod):
+                continue
+            answer = extender.filter(pod, left)
+            if isinstance(answer, ExtenderError):
+                if not extender.terms.ignorable:
+                    return answer
+                self.note(answer)
+                continue
+            statuses |= _statuses(answer)
+            names = frozenset(answer.passed)
+            left = tuple(node for node in left if node.name in names)
+        return Passed(nodes=left, statuses=statuses)
+
+    def scores(self, pod: Pod, nodes: Sequence[Node]) -> dict[str, int]:
+        """Return what the extenders add to the nodes' totals, by name; failures add nothing."""
+        total: dict[str, int] = {}
+        for extender in self._extenders:
+            terms = extender.terms
+            if not terms.prioritizes or not terms.is_interested(pod):
+                continue
+            answer = extender.prioritize(pod, nodes)
+            if isinstance(answer, ExtenderError):
+                self.note(answer)
+                continue
+            for name, score in answer:
+                added = total.get(name, 0) + score * terms.weight * SCORE_SCALE
+                total[name] = _wrapped(added)
+        return total
+
+    def bind(self, pod: Pod, node_name: str) -> bool | ExtenderError:
+        """Have the extender that binds do so; False where none of them does."""
+        for extender in self._extenders:
+            if not extender.terms.binds or not extender.terms.is_interested(pod):
+                continue
+            error = extender.bind(pod, node_name)
+            if error is None:
+                return True
+            if not extender.terms.ignorable:
+                return error
+            self.note(error)
+        return False
+
+    def narrowed(
+        self, pod: Pod, candidates: tuple[Candidate, ...]
+    ) -> tuple[Candidate, ...] | ExtenderError:
+        """Return the candidates of a preemption that the extenders leave, in their order.
+
+        A node that an extender brings itself comes last. Victims stand in the extender's order.
+        """
+        left = candidates
+        for extender in self._extenders:
+            terms = extender.terms
+            if not left:
+                break
+            if not terms.preempts or not terms.is_interested(pod):
+                continue
+            answer = extender.process_preemption(pod, left)
+            found = answer if isinstance(answer, ExtenderError) else self._read(answer, left, terms)
+            if isinstance(found, ExtenderError):
+                if not terms.ignorable:
+                    return found
+                self.note(found)
+                continue
+            left = found
+        return left
+
+    def _read(
+        self, answer: Sequence[NodeVictims], asked: tuple[Candidate, ...], terms: ExtenderTerms
+    ) -> tuple[Candidate, ...] | ExtenderError:
+        known = {each.node: each for each in asked}
+        found: dict[str, Candidate] = {}
+        for said in sorted(answer, key=lambda each: each.node_name):
+            if not said.pod_uids:
+                text = f'expected at least one victim pod on node "{said.node_name}"'
+                if not terms.ignorable:
+                    return ExtenderError(message=text)
+                self.note(ExtenderError(message=f'extender "{terms.name}": {text}'))
+                continue
+            victims = self._victims(said, terms)
+            if isinstance(victims, ExtenderError):
+                return victims
+            before = known.get(said.node_name) or Candidate(node=said.node_name, victims=())
+            gone = frozenset(said.pod_uids)
+            found[said.node_name] = replace(
+                before,
+                victims=victims,
+                violating=tuple(each for each in before.violating if each.uid in gone),
+                stated_violations=said.budget_violations,
+            )
+        order = [*(name for name in known if name in found), *(n for n in found if n not in known)]
+        return tuple(found[name] for name in order)
+
+    def _victims(self, said: NodeVictims, terms: ExtenderTerms) -> tuple[Pod, ...] | ExtenderError:
+        """Return the victims that an extender names: any pods of the node."""
+        row = self._snapshot.row(said.node_name)
+        if row is None:
+            text = f'extender "{terms.name}" claims to preempt on node "{said.node_name}", which'
+            return ExtenderError(message=f"{text} is not known")
+        here = {pod.uid: pod for pod in self._snapshot.pods_on(row)}
+        for uid in said.pod_uids:
+            if uid not in here:
+                text = (
+                    f'extender "{terms.name}" claims to preempt pod (UID: {uid}) on node: '
+                    f"{said.node_name}, but the pod is not found on that node"
+                )
+                return ExtenderError(message=text)
+        return tuple(here[uid] for uid in said.pod_uids)
+
+
+def _statuses(answer: FilterAnswer) -> dict[str, Status]:
+    """Return what is said of nodes; what no deletion cures beats the other."""
+    said = [
+        (answer.failed, Code.UNSCHEDULABLE),
+        (answer.unresolvable, Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
+    ]
+    return {
+        name: Status(code=code, plugin=PLUGIN, reasons=(reason,))
+        for reasons, code in said
+        for name, reason in sorted(reasons.items())
+    }
+
+
+def _wrapped(score: int) -> int:
+    """Return a score as upstream's 64 bits hold it, whatever an extender answers."""
+    return (score + _INT64_MAX + 1) % _INT64_SPAN - _INT64_MAX - 1

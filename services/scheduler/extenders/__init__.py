@@ -1,0 +1,1 @@
+"""How extenders are reached: over HTTP as upstream's scheduler does, or over gRPC."""

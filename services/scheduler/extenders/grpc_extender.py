@@ -1,0 +1,131 @@
+"""An extender over gRPC, by our ExtenderService."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc
+
+from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.scheduler.v1alpha1 import extender_service_pb2 as service_pb2
+from reprieve.scheduler.v1alpha1 import extender_service_pb2_grpc
+from services.config.scheduler_extenders import ExtenderConfig
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims
+from services.scheduler.core.preemption.preemptor import ExtenderError
+from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.extenders.sources import Sources
+
+SECOND_NS = 1_000_000_000
+_A = TypeVar("_A")
+
+
+class GrpcExtender:
+    """One extender; `sources` has the objects that it is sent."""
+
+    def __init__(
+        self, config: ExtenderConfig, terms: ExtenderTerms, channel: grpc.Channel, sources: Sources
+    ) -> None:
+        self._config = config
+        self._terms = terms
+        self._channel = channel
+        self._stub = extender_service_pb2_grpc.ExtenderServiceStub(channel)
+        self._sources = sources
+
+    @property
+    def terms(self) -> ExtenderTerms:
+        """Return what is agreed with it."""
+        return self._terms
+
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
+        """Call Filter."""
+        names, messages = self._asked(nodes)
+        answer = self._call(
+            self._stub.Filter,
+            service_pb2.FilterRequest(pod=self._sources.pod(pod), nodes=messages, node_names=names),
+        )
+        if isinstance(answer, ExtenderError):
+            return answer
+        if answer.error:
+            return self._error("Filter", answer.error)
+        asked = frozenset(node.name for node in nodes)
+        for name in answer.node_names:
+            if name not in asked:
+                text = f"claims a filtered node {name!r} which is not found in the input node list"
+                return self._error("Filter", text)
+        return FilterAnswer(
+            passed=tuple(answer.node_names),
+            failed=dict(answer.failed_nodes),
+            unresolvable=dict(answer.failed_and_unresolvable_nodes),
+        )
+
+    def prioritize(
+        self, pod: Pod, nodes: Sequence[Node]
+    ) -> Sequence[tuple[str, int]] | ExtenderError:
+        """Call Prioritize."""
+        names, messages = self._asked(nodes)
+        answer = self._call(
+            self._stub.Prioritize,
+            service_pb2.PrioritizeRequest(
+                pod=self._sources.pod(pod), nodes=messages, node_names=names
+            ),
+        )
+        return answer if isinstance(answer, ExtenderError) else sorted(answer.scores.items())
+
+    def process_preemption(
+        self, pod: Pod, candidates: Sequence[Candidate]
+    ) -> Sequence[NodeVictims] | ExtenderError:
+        """Call ProcessPreemption."""
+        request = service_pb2.ProcessPreemptionRequest(pod=self._sources.pod(pod))
+        for each in candidates:
+            said = request.candidates.add(node_name=each.node, budget_violations=each.violations)
+            said.pod_uids.extend(pod.uid for pod in each.victims)
+            if not self._config.node_cache_capable:
+                said.pods.extend(self._sources.pod(pod) for pod in each.victims)
+        answer = self._call(self._stub.ProcessPreemption, request)
+        if isinstance(answer, ExtenderError):
+            return answer
+        return [
+            NodeVictims(
+                node_name=each.node_name,
+                pod_uids=tuple(each.pod_uids),
+                budget_violations=each.budget_violations,
+            )
+            for each in answer.candidates
+        ]
+
+    def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
+        """Call Bind."""
+        request = service_pb2.BindRequest(
+            pod_name=pod.name, pod_namespace=pod.namespace, pod_uid=pod.uid, node_name=node_name
+        )
+        answer = self._call(self._stub.Bind, request)
+        if isinstance(answer, ExtenderError):
+            return answer
+        return self._error("Bind", answer.error) if answer.error else None
+
+    def _asked(self, nodes: Sequence[Node]) -> tuple[list[str], list[node_pb2.Node]]:
+        """Return names or messages of nodes, by what the extender keeps itself."""
+        if self._config.node_cache_capable:
+            return [node.name for node in nodes], []
+        return [], [self._sources.node(node) for node in nodes]
+
+    def _call(self, method: Callable[..., _A], request: Any) -> _A | ExtenderError:
+        name = type(request).DESCRIPTOR.name.removesuffix("Request")
+        try:
+            return method(request, timeout=self._config.timeout_ns / SECOND_NS)
+        except grpc.RpcError as error:
+            code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+            if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+                text = f"no answer within {self._config.timeout_ns / SECOND_NS:g} s"
+                return self._error(name, text)
+            return self._error(name, f"answers {code.name}")
+
+    def _error(self, call: str, text: str) -> ExtenderError:
+        return ExtenderError(message=f'extender "{self._terms.name}": {call}: {text}')
