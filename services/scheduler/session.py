@@ -8,7 +8,7 @@ taken back and decided anew. A batch's size therefore changes speed and never a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -51,10 +51,25 @@ class _Taken:
     wall_ns: int
 
 
-class SchedulerSession:
-    """A scheduler core, the messages of its pods and of other objects, and its queue's session."""
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """When the last round was, the heads that the queue showed last, and the pods' uids by name."""
 
-    def __init__(self, options: Options, queue: QueueSession, batch_size: int) -> None:
+    at_ns: int
+    heads: Sequence[queue_pb2.Head]
+    uids: dict[tuple[str, str], str]
+
+
+class SchedulerSession:
+    """A scheduler core, the messages of its pods and of other objects, and its queue's session.
+
+    `config` is what the session was opened with, defaults filled in.
+    """
+
+    def __init__(
+        self, options: Options, queue: QueueSession, config: scheduler_pb2.SchedulerConfig
+    ) -> None:
+        self.config = config
         self.core = Scheduler(options, stopwatch=perf_counter_ns)
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
@@ -62,7 +77,7 @@ class SchedulerSession:
         self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
         self._encoder = StepEncoder(self.messages, self.core.sort_key)
-        self._batch_size = batch_size or BATCH_SIZE
+        self._batch_size = config.batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
@@ -85,6 +100,27 @@ class SchedulerSession:
             self.broken = str(error) or type(error).__name__
             raise
         return outcomes
+
+    # What a checkpoint keeps beside the core
+
+    @property
+    def edge(self) -> Edge:
+        """Return what the session itself remembers between rounds."""
+        return Edge(self._at_ns, tuple(self._heads), dict(self._uids))
+
+    @property
+    def decoder(self) -> cluster_events.Decoder:
+        """Return what reads the session's objects, so that equal specs are one value."""
+        return self._decoder
+
+    def keep(self, message: object_pb2.Object) -> None:
+        """Keep the message of an object that the core keeps by its value."""
+        self.others[_other_key(message)] = message
+
+    def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:
+        """Go on where another session stood whose core this one's core has recalled."""
+        self.messages.update((message.metadata.uid, message) for message in messages)
+        self._at_ns, self._heads, self._uids = edge.at_ns, edge.heads, edge.uids
 
     # Events
 
@@ -158,7 +194,7 @@ class SchedulerSession:
                 steps = self.core.put_budget(budget)
             case PutOther(value=value, message=other):
                 steps = self.core.put_object(value)
-                self.others[_other_key(other)] = other
+                self.keep(other)
             case Remove(ref=ref):
                 steps = self._remove(ref)
             case Tick():
