@@ -156,7 +156,8 @@ def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices
     chunks = first.saved()
     chunks[0].info.session = "a-copy"
     second.restore(chunks)
-    pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}
+    requests = {"resources": {"requests": {"cpu": "3"}}}
+    pod: dict[str, object] = {"containers": [{"name": "c", **requests}]}
     outcomes = [
         each.tell(_round(1, "Pod", {"name": "p", "uid": "p", "namespace": "d"}, spec=pod))
         for each in (first, second)
@@ -175,10 +176,10 @@ def test_what_was_reserved_for_a_pod_is_given_back_after_a_restore(
         talker.tell(_round(0, "Node", {"name": name}, status=node))
     local = {"provisioner": "local", "volumeBindingMode": "WaitForFirstConsumer"}
     talker.tell(_round(0, "StorageClass", {"name": "local"}, **local))
-    claim = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
-    claim |= {"resources": {"requests": {"storage": "1Gi"}}}
+    claim: dict[str, object] = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    asked = {"resources": {"requests": {"storage": "1Gi"}}}
     meta = {"namespace": "d", "name": "data", "uid": "data"}
-    talker.tell(_round(0, "PersistentVolumeClaim", meta, spec=claim))
+    talker.tell(_round(0, "PersistentVolumeClaim", meta, spec=claim | asked))
     first = _outcomes(talker.tell(_round(1, "Pod", _meta("one"), spec=_user_of("data"))))
     place = first.outcomes[0].bind.node_name
     talker.restore(talker.saved())
@@ -234,5 +235,5 @@ def _meta(name: str) -> dict[str, str]:
 
 def _user_of(claim: str) -> dict[str, object]:
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
-    requests = {"resources": {"requests": {"cpu": "700m"}}}
-    return {"containers": [{"name": "c", **requests}], "volumes": [volume]}
+    asked = {"requests": {"cpu": "700m"}}
+    return {"containers": [{"name": "c", "resources": asked}], "volumes": [volume]}
