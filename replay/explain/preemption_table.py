@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from replay.explain.explanation import Candidate, Preemption
+from replay.explain.layout import counted, new_table, print_table
 
 _NAMES = 3
 _DECIDED_BY = {
@@ -37,28 +37,27 @@ def print_preemption(found: Preemption, pod: str, console: Console) -> None:
     for each in found.no_candidates:
         reasons = escape("; ".join(each.reasons))
         names = escape(", ".join(each.nodes[:_NAMES]) + (", .." if each.count > _NAMES else ""))
-        console.print(f"no candidate, {each.count:,} nodes ({names}): {reasons}", highlight=False)
+        console.print(
+            f"no candidate, {counted(each.count, 'node')} ({names}): {reasons}", highlight=False
+        )
 
 
 def _summary(found: Preemption) -> str:
-    counted = (
-        f"[bold]Preemption[/]: deleting pods might help on {found.potential_nodes:,} nodes, "
-        f"{found.candidate_count:,} of them candidates"
+    found_there = (
+        f"[bold]Preemption[/]: deleting pods might help on "
+        f"{counted(found.potential_nodes, 'node')}; {counted(found.candidate_count, 'candidate')}"
     )
     if not found.picked:
-        return f"{counted}; {escape(found.message)}" if found.message else counted
+        return found_there
     why = _DECIDED_BY.get(found.decided_by, found.decided_by)
-    tied = f" ({found.tied:,} nodes)" if found.tied else ""
-    return f"{counted}\n[bold]{escape(found.picked)}[/] is picked: {escape(why)}{tied}"
+    tied = f" ({counted(found.tied, 'node')})" if found.tied else ""
+    return f"{found_there}\n[bold]{escape(found.picked)}[/] is picked: {escape(why)}{tied}"
 
 
 def _print_candidates(found: Preemption, console: Console) -> None:
     shown = len(found.candidates)
     best = f"The best {shown:,} candidates" if shown < found.candidate_count else "Candidates"
-    table = Table(title=best, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in ("NODE", "VICTIMS", "VIOLATIONS", "HIGHEST PRIORITY", "REPRIEVED"):
-        justify = "left" if column == "NODE" else "right"
-        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type] # one of rich's words
+    table = new_table("NODE", "VICTIMS", "VIOLATIONS", "HIGHEST PRIORITY", "REPRIEVED")
     for each in found.candidates:
         table.add_row(
             escape(each.node),
@@ -67,8 +66,7 @@ def _print_candidates(found: Preemption, console: Console) -> None:
             f"{each.highest_priority}" if each.victims else "-",
             f"{len(each.reprieved):,}",
         )
-    console.print()
-    console.print(table, highlight=False)
+    print_table(best, table, console)
 
 
 def _print_picked(picked: Candidate, pod: str, console: Console) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from replay.explain.explanation import Explanation, Node, RefusedNodes
+from replay.explain.layout import counted, new_table, print_table
 from replay.explain.preemption_table import print_preemption
 from replay.results import durations
-
-_MOST_PLUGINS = 4
 
 
 def print_explanation(found: Explanation, console: Console) -> None:
@@ -41,7 +39,10 @@ def _print_head(found: Explanation, console: Console) -> None:
         "not tried": "no attempt until then; the verdicts are as things stand",
     }[found.decision]
     how = f" ({_how(found)})" if found.decision == "scheduled" else ""
-    _say(console, f"{said}{how}: {found.feasible_nodes:,} of {found.nodes:,} nodes fit")
+    _say(
+        console,
+        f"{said}{how}: {found.feasible_nodes:,} of {counted(found.nodes, 'node')} fit",
+    )
     if found.message:
         _say(console, escape(found.message))
     if found.refused_binding:
@@ -60,42 +61,26 @@ def _how(found: Explanation) -> str:
 
 
 def _print_best(found: Explanation, console: Console) -> None:
-    if not found.best:
+    if not found.best or not found.best[0].scores:
         return
-    plugins = _telling(found.best)
     shown = len(found.best)
-    title = f"Scores of the best {shown:,}" if shown < found.feasible_nodes else "Scores"
-    table = _table(f"{title} (raw > 0 to 100 > times weight)", "NODE", "TOTAL", *plugins)
+    title = f"Scores of the best {shown:,} nodes" if shown < found.feasible_nodes else "Scores"
+    table = new_table("NODE", "PLUGIN", "RAW", "0-100", "WEIGHT", "POINTS")
     for node in found.best:
-        scores = [node.scores.get(plugin) for plugin in plugins]
-        table.add_row(
-            escape(node.name),
-            f"{node.total:,}",
-            *[f"{s.raw}>{s.normalized}>{s.weighted}" if s else "-" for s in scores],
-        )
-    if found.best[0].scores:
-        _print(console, table)
-    alike = {
-        plugin: score for plugin, score in found.best[0].scores.items() if plugin not in plugins
-    }
-    if alike:
-        listed = ", ".join(f"{plugin} {score.weighted}" for plugin, score in alike.items())
-        _say(console, f"all of these alike: {escape(listed)}")
+        for row in _score_rows(node, found.weights):
+            table.add_row(*row)
+    print_table(title, table, console)
     skipped = [each for each in found.skipped if each in found.weights]
     if skipped:
         _say(console, f"nothing to score: {escape(', '.join(skipped))}")
 
 
-def _telling(nodes: Sequence[Node]) -> list[str]:
-    """Return the plugins whose scores differ most between the nodes; the columns of the table."""
-    first = nodes[0].scores
-    spread = {
-        plugin: max(each.scores[plugin].weighted for each in nodes if plugin in each.scores)
-        - min(each.scores[plugin].weighted for each in nodes if plugin in each.scores)
-        for plugin in first
-    }
-    differing = [plugin for plugin in first if spread[plugin]]
-    return sorted(differing, key=lambda plugin: -spread[plugin])[:_MOST_PLUGINS]
+def _score_rows(node: Node, weights: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    yield escape(node.name), "[bold]total[/]", "", "", "", f"[bold]{node.total:,}[/]"
+    for plugin, score in node.scores.items():
+        weight = weights.get(plugin, 0)
+        numbers = (score.raw, score.normalized, weight, score.weighted)
+        yield "", escape(plugin), *(f"{number:,}" for number in numbers)
 
 
 def _print_runner_up(found: Explanation, console: Console) -> None:
@@ -120,22 +105,21 @@ def _print_refused(found: Explanation, console: Console) -> None:
     if not found.refused:
         return
     more = found.refused_groups - len(found.refused)
-    title = "Refused first by" + (f" ({more:,} more groups)" if more else "")
-    print_groups(found.refused, title, console)
+    title = "Refused first by" + (f" ({counted(more, 'group')} more)" if more else "")
+    _print_groups(found.refused, title, console)
 
 
-def print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) -> None:
-    """Print nodes by who refused them and why."""
-    table = _table(title, "NODES", "PLUGIN", "REASON", "SUCH AS", left=("PLUGIN", "REASON"))
+def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) -> None:
+    table = new_table("PLUGIN", "REASON", "NODES", "SUCH AS")
     for each in groups:
         table.add_row(
-            f"{each.count:,}",
             escape(each.plugin or "-") + (" (PreFilter)" if each.by_pre_filter else ""),
             escape("; ".join(each.reasons))
             + (" [dim](no preemption helps)[/]" if each.code.endswith("Unresolvable") else ""),
+            f"{each.count:,}",
             escape(", ".join(each.nodes[:2]) + (", .." if each.count > 2 else "")),
         )
-    _print(console, table)
+    print_table(title, table, console)
 
 
 def _print_waiting(found: Explanation, console: Console) -> None:
@@ -144,7 +128,7 @@ def _print_waiting(found: Explanation, console: Console) -> None:
         return
     at = durations.simulated(waiting.at_ns - found.start_ns)
     since = durations.simulated(waiting.since_ns - found.start_ns)
-    place = f"{waiting.sub_queue} since {since}, after {waiting.attempts} attempts"
+    place = f"{waiting.sub_queue} since {since}, after {counted(waiting.attempts, 'attempt')}"
     _say(console, f"\n[bold]At {at} it waits[/] in {escape(place)}")
     if waiting.until_ns is not None:
         until = durations.simulated(waiting.until_ns - found.start_ns)
@@ -160,7 +144,7 @@ def _print_waiting(found: Explanation, console: Console) -> None:
         of = f"for {escape(plugin)}" if plugin else "whoever refused it"
         _say(console, f"what may move it, {of}: {escape(', '.join(events))}")
     if waiting.fits_now:
-        _say(console, f"as things stand then, {waiting.fits_now:,} nodes fit")
+        _say(console, f"as things stand then, it would fit on {counted(waiting.fits_now, 'node')}")
 
 
 def _print_afterwards(found: Explanation, console: Console) -> None:
@@ -169,21 +153,6 @@ def _print_afterwards(found: Explanation, console: Console) -> None:
     for each in found.afterwards:
         at = durations.simulated(each.at_ns - found.start_ns)
         _say(console, f"later, at {at}: {escape(each.what)}")
-
-
-def _table(title: str, *columns: str, left: Sequence[str] = ()) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        first_or_words = column in left or column in {"NODE", "SUCH AS"}
-        justify = "left" if first_or_words else "right"
-        table.add_column(column, justify=justify, overflow="fold")  # type: ignore[arg-type] # one of rich's words
-        del number
-    return table
-
-
-def _print(console: Console, table: Table) -> None:
-    console.print()
-    console.print(table, highlight=False)
 
 
 def _say(console: Console, text: str) -> None:
