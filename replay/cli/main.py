@@ -13,6 +13,7 @@ from services.rpc.version import package_version
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
     "get": ("replay.cli.get_command", "Show the pods or nodes of a run at a moment."),
+    "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
     "convert": ("replay.cli.convert_command", "Convert a trace between formats."),
     "validate": ("replay.cli.validate_command", "Check a trace and say what a replay would get."),

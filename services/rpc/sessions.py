@@ -110,6 +110,10 @@ class Sessions(Generic[Core]):
         """Forget a session and return it; None where there is none."""
         return self._sessions.pop(name, None)
 
+    def find(self, name: str) -> Session[Core] | None:
+        """Return a session by its name; None where there is none."""
+        return self._sessions.get(name)
+
     def get(self, stamp: StampLike) -> Session[Core]:
         """Return the session that `stamp` names, in its epoch.
 

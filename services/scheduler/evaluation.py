@@ -80,7 +80,7 @@ def evaluate_pending(
     if pod is None or pod.node_name:
         raise NotFoundError(f"the session has no pending pod {request.pod.uid!r}")
     _check_served(scheduler, pod)
-    return _encode(scheduler.evaluate(pod, 1, at_ns), request.top_k)
+    return _encode(scheduler.evaluate(pod, request.attempt or 1, at_ns), request.top_k)
 
 
 def _check_served(scheduler: Scheduler, pod: Pod) -> None:

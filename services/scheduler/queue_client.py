@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Sequence
 
 import grpc
@@ -10,9 +12,16 @@ import grpc
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.client import PLAIN, ClientTls, aio_channel
-from services.rpc.errors import FieldError, UnavailableError
+from services.rpc.errors import (
+    FieldError,
+    PreconditionError,
+    RefusalError,
+    UnavailableError,
+    UnservedError,
+)
 
 DEADLINE_S = 30.0
+CHECKPOINT_S = 120.0
 
 
 class QueueLink:
@@ -34,6 +43,37 @@ class QueueLink:
             raise self.unavailable(error) from error
         return QueueSession(self, opened)
 
+    async def restore(
+        self, chunks: Sequence[session_pb2.CheckpointChunk], config: queue_pb2.QueueConfig
+    ) -> QueueSession:
+        """Restore a session under a name of its own, so that it takes nobody's place.
+
+        Raises FieldError and PreconditionError where the queue refuses the checkpoint.
+        """
+        if not chunks or not chunks[0].HasField("info"):
+            raise FieldError("chunk.data", "is no scheduler's state: it has no queue's")
+        chunks[0].info.session = f"restored-{secrets.token_hex(8)}"
+        requests = (queue_service_pb2.RestoreRequest(chunk=chunk) for chunk in chunks)
+        try:
+            restored = await self.stub.Restore(requests, timeout=CHECKPOINT_S, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            said = f"the queue does not restore its part: {error.details() or 'no reason given'}"
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise FieldError("chunk.data", said) from error
+            if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+                raise PreconditionError(said) from error
+            raise self.refusal(error) from error
+        opened = queue_service_pb2.OpenResponse(
+            session=restored.session, epoch=restored.epoch, config=config, resumable=True
+        )
+        return QueueSession(self, opened, chunks[0].info.sequence)
+
+    def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
+        """Return what a checkpoint that failed means to the scheduler's own caller."""
+        if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return UnservedError(f"the scheduling queue at {self.address} keeps no checkpoints")
+        return self.unavailable(error)
+
     def unavailable(self, error: grpc.aio.AioRpcError) -> UnavailableError:
         """Return what a failed call means to the scheduler's own caller."""
         return UnavailableError(
@@ -49,15 +89,19 @@ class QueueLink:
 class QueueSession:
     """One queue session over one stream; answers come in the order of batches.
 
-    `traceparent` is the context of the span that the next batches belong to.
+    `traceparent` is the context of the span that the next batches belong to; `resumable` tells
+    whether the queue keeps checkpoints.
     """
 
-    def __init__(self, link: QueueLink, opened: queue_service_pb2.OpenResponse) -> None:
+    def __init__(
+        self, link: QueueLink, opened: queue_service_pb2.OpenResponse, sequence: int = 0
+    ) -> None:
         self._link = link
         self.config = opened.config
+        self.resumable = opened.resumable
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self.traceparent = ""
-        self._sequence = 0
+        self._sequence = sequence
         self._unread = 0
         self._stream = link.stub.Stream()
 
@@ -103,11 +147,29 @@ class QueueSession:
         answer = await self._link.stub.Dump(request, timeout=DEADLINE_S)
         return answer.state
 
+    async def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
+        """Return the session saved, with all that was sent before. Raises UnavailableError."""
+        while self._unread:
+            await self._read()
+        request = queue_service_pb2.CheckpointRequest(stamp=self._stamp)
+        try:
+            answers = self._link.stub.Checkpoint(request, timeout=CHECKPOINT_S)
+            return [answer.chunk async for answer in answers]
+        except grpc.aio.AioRpcError as error:
+            raise self._link.refusal(error) from error
+
     async def close(self) -> None:
         """End the stream and forget the session."""
         await self._stream.done_writing()
         request = queue_service_pb2.CloseSessionRequest(session=self._stamp.session)
         await self._link.stub.CloseSession(request, timeout=DEADLINE_S)
+
+    async def abandon(self) -> None:
+        """Forget the session as well as that goes: its queue may have gone."""
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            self._stream.cancel()
+            request = queue_service_pb2.CloseSessionRequest(session=self._stamp.session)
+            await self._link.stub.CloseSession(request, timeout=DEADLINE_S)
 
     async def _why_ended(self) -> str:
         code, details = await self._stream.code(), await self._stream.details()

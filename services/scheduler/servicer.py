@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from services.rpc.checkpoint import (
+    checkpoint_info,
+    read_checkpoint,
+    restore_session,
+    write_checkpoint,
+)
 from services.rpc.errors import (
     FieldError,
     PreconditionError,
     RefusalError,
     StaleError,
-    UnservedError,
 )
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 from services.scheduler import evaluation
 from services.scheduler.configuration import (
     DEFAULT_RULES,
+    ReadConfiguration,
     options_of,
     queue_config_of,
     read_configuration,
@@ -30,10 +38,13 @@ from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.deciding import Deciding
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
-from services.scheduler.queue_client import QueueLink
+from services.scheduler.queue_client import QueueLink, QueueSession
+from services.scheduler.saved import config_of, fill, queue_of, session_to_plain
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
+SERVICE = "scheduler"
 _Context = grpc.aio.ServicerContext[Any, Any]
+_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError)
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
@@ -45,9 +56,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     def __init__(self, queue: QueueLink, registry: Registry = SERVED) -> None:
         self._queue = queue
         self._registry = registry
-        self._sessions: Sessions[SchedulerSession] = Sessions("scheduler")
-        self._running: set[str] = set()
-        self._extenders: dict[str, tuple[Connected, ...]] = {}
+        self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE)
+        self._busy: set[SchedulerSession] = set()
 
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
@@ -56,31 +66,20 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         asked = queue_config_of(request.config, read)
         options_of(request.config, read, asked.mode)
         self._sessions.check_free(request.session)
-        sources = Sources()
-        extenders = read.extenders(sources)
-        batch_size = 1 if read.binds_elsewhere else request.config.batch_size or BATCH_SIZE
         queue = await self._queue.open(asked)
         try:
-            options = options_of(request.config, read, queue.config.mode, extenders)
-            core = SchedulerSession(
-                options,
-                queue,
-                batch_size,
-                registry=self._registry,
-                sources=sources if extenders else None,
-            )
+            core = self._session(request.config, read, queue)
             session = self._sessions.open(request.session, core)
         except RefusalError:
-            _close(extenders)
             await queue.close()
             raise
-        self._extenders[session.name] = extenders
         return service_pb2.OpenResponse(
             session=session.name,
             epoch=session.epoch,
-            config=_in_force(request.config, queue.config, batch_size),
+            config=core.config,
             warnings=read.warnings,
             version=package_version(),
+            resumable=queue.resumable,
             scheduler_names=core.core.scheduler_names,
         )
 
@@ -91,7 +90,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             raise FieldError("session", "is required")
         session = self._sessions.close(request.session)
         if session is not None:
-            _close(self._extenders.pop(request.session, ()))
+            _close(session.core.extenders)
             await session.core.queue.close()
         return service_pb2.CloseSessionResponse()
 
@@ -146,14 +145,67 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Checkpoint(
         self, request: service_pb2.CheckpointRequest, context: _Context
     ) -> AsyncIterator[service_pb2.CheckpointResponse]:
-        self._sessions.get(request.stamp)
-        raise UnservedError("the scheduler does not save its sessions yet")
-        yield  # makes this a generator, as a stream of answers is
+        session = self._sessions.get(request.stamp)
+        with self._alone(session):
+            info = checkpoint_info(SERVICE, session)
+            queue = await session.core.queue.checkpoint()
+            plain = session_to_plain(session.core, queue)
+        for chunk in write_checkpoint(info, plain):
+            yield service_pb2.CheckpointResponse(chunk=chunk)
 
     async def Restore(
         self, request_iterator: AsyncIterator[service_pb2.RestoreRequest], context: _Context
     ) -> service_pb2.RestoreResponse:
-        raise UnservedError("the scheduler does not restore sessions yet")
+        chunks = (request.chunk async for request in request_iterator)
+        info, plain = await read_checkpoint(SERVICE, chunks)
+        replaced = self._sessions.find(info.session)
+        core = await self._restored(plain)
+        try:
+            session = restore_session(self._sessions, info, core)
+        except RefusalError:
+            await core.queue.close()
+            raise
+        if replaced is not None:
+            _close(replaced.core.extenders)
+            await replaced.core.queue.abandon()
+        return service_pb2.RestoreResponse(session=session.name, epoch=session.epoch)
+
+    async def _restored(self, plain: dict[str, Any]) -> SchedulerSession:
+        """Return the session that a checkpoint stands for, with its queue's."""
+        try:
+            config = config_of(plain)
+            chunks = queue_of(plain)
+        except _NO_STATE as error:
+            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
+        queue = await self._queue.restore(chunks, config.queue)
+        try:
+            core = self._session(config, read_configuration(config, self._registry), queue)
+            fill(core, plain)
+            return core
+        except (*_NO_STATE, RefusalError) as error:
+            await queue.close()
+            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
+
+    def _session(
+        self, config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue: QueueSession
+    ) -> SchedulerSession:
+        """Return a new session. Raises FieldError."""
+        sources = Sources()
+        extenders = read.extenders(sources)
+        try:
+            options = options_of(config, read, queue.config.mode, extenders)
+        except RefusalError:
+            _close(extenders)
+            raise
+        batch_size = 1 if read.binds_elsewhere else config.batch_size or BATCH_SIZE
+        return SchedulerSession(
+            options,
+            queue,
+            _in_force(config, queue.config, batch_size),
+            registry=self._registry,
+            extenders=extenders,
+            sources=sources,
+        )
 
     async def _round(
         self, request: service_pb2.RunRoundRequest | service_pb2.StreamRequest
@@ -175,18 +227,24 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, session: Session[SchedulerSession], round_: scheduler_pb2.Round
     ) -> scheduler_pb2.RoundOutcomes:
         """Run a round alone in its session."""
+        with self._alone(session):
+            return await session.core.run_round(round_)
+
+    @contextlib.contextmanager
+    def _alone(self, session: Session[SchedulerSession]) -> Iterator[None]:
+        """Keep others out of a session meanwhile. Raises a refusal where it is not free."""
         if session.core.broken:
             raise PreconditionError(
                 f"session {session.name!r} broke half-way through a round "
                 f"({session.core.broken}): restore it from a checkpoint, or open a new one"
             )
-        if session.name in self._running:
+        if session.core in self._busy:
             raise StaleError(f"a round of session {session.name!r} is being run: wait for it")
-        self._running.add(session.name)
+        self._busy.add(session.core)
         try:
-            return await session.core.run_round(round_)
+            yield
         finally:
-            self._running.discard(session.name)
+            self._busy.discard(session.core)
 
 
 def _close(extenders: Iterable[Connected]) -> None:

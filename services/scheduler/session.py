@@ -8,7 +8,7 @@ taken back and decided anew. A batch's size therefore changes speed and never a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 
@@ -35,6 +35,7 @@ from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.deciding import Deciding
+from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueSession
 
@@ -54,28 +55,41 @@ class _Taken:
     wall_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """When the last round was, the heads that the queue showed last, and the pods' uids by name."""
+
+    at_ns: int
+    heads: Sequence[queue_pb2.Head]
+    uids: dict[tuple[str, str], str]
+
+
 class SchedulerSession:
     """A scheduler core, the messages of its pods and of other objects, and its queue's session.
 
-    `registry` makes the plugins, and `sources` has what extenders are sent.
+    `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
+    and `sources` has what `extenders` are sent.
     """
 
     def __init__(
         self,
         options: Options,
         queue: QueueSession,
-        batch_size: int,
+        config: scheduler_pb2.SchedulerConfig,
         *,
         registry: Registry = SERVED,
+        extenders: tuple[Connected, ...] = (),
         sources: Sources | None = None,
     ) -> None:
+        self.config = config
+        self.extenders = extenders
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
-        self.deciding = Deciding(blocks=bool(options.extenders))
+        self.deciding = Deciding(blocks=bool(extenders))
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
-        self._sources = sources
-        if sources is not None:
-            sources.pods = self.messages
+        self._sources = sources if extenders else None
+        if self._sources is not None:
+            self._sources.pods = self.messages
         self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
         self._decoder = cluster_events.Decoder()
         self._uids: dict[tuple[str, str], str] = {}
@@ -85,7 +99,7 @@ class SchedulerSession:
             self.core.namespace_labels,
             objects=options.queue.has_hints,
         )
-        self._batch_size = batch_size or BATCH_SIZE
+        self._batch_size = config.batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
@@ -110,6 +124,27 @@ class SchedulerSession:
             self.broken = str(error) or type(error).__name__
             raise
         return outcomes
+
+    # What a checkpoint keeps beside the core
+
+    @property
+    def edge(self) -> Edge:
+        """Return what the session itself remembers between rounds."""
+        return Edge(self._at_ns, tuple(self._heads), dict(self._uids))
+
+    @property
+    def decoder(self) -> cluster_events.Decoder:
+        """Return what reads the session's objects, so that equal specs are one value."""
+        return self._decoder
+
+    def keep(self, message: object_pb2.Object) -> None:
+        """Keep the message of an object that the core keeps by its value."""
+        self.others[_other_key(message)] = message
+
+    def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:
+        """Go on where another session stood whose core this one's core has recalled."""
+        self.messages.update((message.metadata.uid, message) for message in messages)
+        self._at_ns, self._heads, self._uids = edge.at_ns, edge.heads, edge.uids
 
     # Events
 
@@ -183,7 +218,7 @@ class SchedulerSession:
                 steps = self.core.put_budget(budget)
             case PutOther(value=value, message=other):
                 steps = self.core.put_object(value)
-                self.others[_other_key(other)] = other
+                self.keep(other)
             case Remove(ref=ref):
                 steps = self._remove(ref)
             case Tick():

@@ -416,14 +416,6 @@ def test_evaluate_tells_every_verdict_without_a_session(caller: Caller) -> None:
     assert (refusal.plugin, list(refusal.reasons)) == ("NodeResourcesFit", ["Insufficient cpu"])
 
 
-def test_what_is_not_served_yet_says_so(caller: Caller) -> None:
-    """Checkpoint answers UNIMPLEMENTED, and the service lives on."""
-    with pytest.raises(grpc.RpcError) as caught:
-        list(caller.stub.Checkpoint(service_pb2.CheckpointRequest(stamp=caller.stamp), timeout=10))
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert caller.state() is not None
-
-
 def test_the_service_answers_health_checks(caller: Caller) -> None:
     """grpc.health.v1, for the service by its full name."""
     stub = health_pb2_grpc.HealthStub(caller.channel)

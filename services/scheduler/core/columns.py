@@ -5,6 +5,7 @@ Rows of nodes that went are used again; resources are columns that come as they 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -70,6 +71,10 @@ class Columns:
             self._owned[name] = np.zeros(self.capacity, dtype=np.int64)
         return self._owned[name]
 
+    def owned_names(self) -> Sequence[str]:
+        """Return the names of the columns that belong to plugins."""
+        return tuple(self._owned)
+
     def resource(self, name: str) -> int:
         """Return the index of a resource's column, which comes into being where it is new."""
         index = self.resources.get(name)
@@ -96,6 +101,16 @@ class Columns:
             setattr(self, name, _doubled(getattr(self, name)))
         self._owned = {name: _doubled(column) for name, column in self._owned.items()}
         self.capacity *= 2
+
+    def lay_out(self, capacity: int, used: int, resources: Sequence[str]) -> None:
+        """Make columns of nothing as many and as long as others are."""
+        for name in resources:
+            self.resource(name)
+        while self.capacity < capacity:
+            self.grow()
+        if (self.capacity, tuple(self.resources)) != (capacity, tuple(resources)):
+            raise ValueError("these are no columns of a snapshot")
+        self.rows = np.arange(used, dtype=np.int64)
 
     def take(self, row: int) -> None:
         """Begin to use a row."""

@@ -7,7 +7,7 @@ kept out of queues that know no gates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from services.kube.pod import Pod
@@ -47,6 +47,15 @@ class QueueMirror:
                 case _:
                     steps.append(operation)
         return steps
+
+    @property
+    def held(self) -> Sequence[str]:
+        """Return the uids of the pods that are kept out of the queue, in their order."""
+        return sorted(self._held)
+
+    def hold(self, uids: Iterable[str]) -> None:
+        """Keep pods out of the queue, as another mirror held them."""
+        self._held.update(uids)
 
     def given_back(self, pod: Pod) -> None:
         """Follow AddUnschedulable: in the older modes only the status' nomination stays."""

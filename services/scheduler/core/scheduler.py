@@ -30,6 +30,7 @@ from services.scheduler.core.decisions import (
 from services.scheduler.core.events_objects import on_object
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.memory import Memory
 from services.scheduler.core.options import Options, cycles_of
 from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
@@ -47,6 +48,7 @@ from services.scheduler.core.queue_steps import (
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.stateful import StatefulPlugin
 from services.scheduler.core.surveyor import Surveyor
 from services.scheduler.core.waiting import Waiting
 
@@ -274,9 +276,46 @@ class Scheduler:
         """Return where the host choice stands (the preset v1.16's lastNodeIndex)."""
         return self._choice.mark()
 
-    def unanswered(self) -> Sequence[Decision]:
+    def unanswered(self) -> tuple[Decision, ...]:
         """Return the decisions that wait for an answer, in order."""
         return tuple(self._unanswered.values())
+
+    # What a checkpoint keeps beside the snapshot
+
+    def memory(self) -> Memory:
+        """Return what follows from no object; called between rounds."""
+        return Memory(
+            latest_cycle=self._latest_cycle,
+            choice_mark=self._choice.mark(),
+            held_back=tuple(self._mirror.held),
+            unanswered=self.unanswered(),
+            plugins={
+                name: {
+                    plugin.name: plugin.saved_state(self.snapshot)
+                    for plugin in cycle.framework.plugins
+                    if isinstance(plugin, StatefulPlugin)
+                }
+                for name, cycle in self._cycles.items()
+            },
+        )
+
+    def recall(self, pods: Iterable[Pod], memory: Memory) -> None:
+        """Go on where another scheduler stood, whose snapshot this one's is; nothing is told.
+
+        `pods` are all pods that were told, in their order. Raises KeyError, TypeError or ValueError
+        for plugins' states that are none.
+        """
+        for name, cycle in self._cycles.items():
+            for plugin in cycle.framework.plugins:
+                if isinstance(plugin, StatefulPlugin):
+                    plugin.restore_state(memory.plugins[name][plugin.name], self.snapshot)
+        for pod in pods:
+            self.pods[pod.uid] = pod
+            self._count_waiting(pod)
+        self._latest_cycle = memory.latest_cycle
+        self._choice.reset(memory.choice_mark)
+        self._mirror.hold(memory.held_back)
+        self._unanswered = {each.head.pop: each for each in memory.unanswered}
 
     # How
 

@@ -27,6 +27,7 @@ from services.scheduler.core.columns import Columns, Int64s
 from services.scheduler.core.hashing import node_hash
 from services.scheduler.core.host_ports import HostPort, hold, release
 from services.scheduler.core.images import Images
+from services.scheduler.core.layout import Layout
 from services.scheduler.core.node_tree import NodeTree
 from services.scheduler.core.nominations import Nominations
 from services.scheduler.core.pod_load import PodLoad, PodLoads
@@ -250,6 +251,32 @@ class Snapshot:
         self.budgets.pop(f"{namespace}/{name}", None)
         self.budget_epoch += 1
 
+    def layout(self) -> Layout:
+        """Return which row is whose."""
+        rows = tuple((name, self._row_of[name]) for name in self._row_of)
+        return Layout(
+            capacity=self.columns.capacity,
+            used=len(self.columns.rows),
+            resources=tuple(self.columns.resources),
+            rows=rows,
+            free=tuple(self._free),
+        )
+
+    def lay_out(self, layout: Layout) -> None:
+        """Take the rows of another snapshot, before anything is put; nodes and pods follow.
+
+        Raises ValueError for rows that are no snapshot's.
+        """
+        assert not self._row_of, "the snapshot has rows already"
+        self.columns.lay_out(layout.capacity, layout.used, layout.resources)
+        self._widen()
+        taken = [row for _, row in layout.rows]
+        if sorted([*taken, *layout.free]) != list(range(self.columns.capacity)):
+            raise ValueError("the rows are not those of a snapshot")
+        self._free = list(layout.free)
+        for name, row in layout.rows:
+            self._name(row, name)
+
     def follow(self, name: str, follower: PodFollower) -> None:
         """Tell `follower` of the pods that are here and of all to come; once for each `name`."""
         if name in self._followers:
@@ -342,10 +369,13 @@ class Snapshot:
             self._grow()
         row = self._free.pop()
         self.columns.take(row)
+        self._name(row, name)
+        return row
+
+    def _name(self, row: int, name: str) -> None:
         self._row_of[name] = row
         self._names[row] = name
         self.columns.name_hash[row] = node_hash(name)
-        return row
 
     def _give_back(self, row: int) -> None:
         if self._nodes[row] is not None or self._pods[row]:
@@ -359,13 +389,17 @@ class Snapshot:
     def _grow(self) -> None:
         before = self.columns.capacity
         self.columns.grow()
-        added = self.columns.capacity - before
+        self._widen()
+        self._free.extend(range(self.columns.capacity - 1, before - 1, -1))
+        self._note_node(before)
+
+    def _widen(self) -> None:
+        """Make what is kept beside the columns as long as these are."""
+        added = self.columns.capacity - len(self._nodes)
         self._nodes.extend([None] * added)
         self._names.extend([""] * added)
         self._pods.extend([] for _ in range(added))
         self._ports.extend({} for _ in range(added))
-        self._free.extend(range(self.columns.capacity - 1, before - 1, -1))
-        self._note_node(before)
 
 
 def _same_to_plugins(old: Node, new: Node) -> bool:

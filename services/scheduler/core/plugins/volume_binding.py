@@ -29,6 +29,7 @@ from services.scheduler.core.plugin import (
 )
 from services.scheduler.core.plugin_args import VolumeBindingArgs
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.stateful import Plain, StatefulPlugin
 from services.scheduler.core.status import Code, Status
 from services.scheduler.core.volumes.claims import (
     SELECTED_NODE,
@@ -49,6 +50,13 @@ from services.scheduler.core.volumes.matching import (
     reaches,
 )
 from services.scheduler.core.volumes.migration import affinity_on
+from services.scheduler.core.volumes.reserved import (
+    Reserved,
+    from_plain,
+    rows_of,
+    stands,
+    to_plain,
+)
 
 _NODE, _BIND, _SPACE, _GONE = 1, 2, 4, 8
 _REASONS = {
@@ -87,15 +95,9 @@ class Found:
 _NOTHING_MORE = {code: Found(code=code) for code in (0, _NODE, _GONE)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Assumed:
-    """What stood in the catalog before, and what was put there."""
-
-    before: PersistentVolume | PersistentVolumeClaim
-    after: PersistentVolume | PersistentVolumeClaim
-
-
-class VolumeBinding(FilterPlugin[PodClaims], ScorePlugin[None], ReservePlugin, PreBindPlugin):
+class VolumeBinding(
+    FilterPlugin[PodClaims], ScorePlugin[None], ReservePlugin, PreBindPlugin, StatefulPlugin
+):
     """Filters by volumes; its score is off, as upstream's feature is by default."""
 
     name = "VolumeBinding"
@@ -106,7 +108,7 @@ class VolumeBinding(FilterPlugin[PodClaims], ScorePlugin[None], ReservePlugin, P
 
     def __init__(self, args: VolumeBindingArgs = _DEFAULTS) -> None:
         self.args = args
-        self._assumed: dict[str, list[_Assumed]] = {}
+        self._assumed: dict[str, list[Reserved]] = {}
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the pod's claims, None where it has none."""
@@ -158,8 +160,8 @@ class VolumeBinding(FilterPlugin[PodClaims], ScorePlugin[None], ReservePlugin, P
         claims = _pod_claims(pod, snapshot.catalog)
         node = snapshot.node(row)
         found = find(claims, node, snapshot.catalog)
-        changes = [_Assumed(volume, _taken(volume, claim)) for volume, claim in found.taken]
-        changes += [_Assumed(claim, _selected(claim, node.name)) for claim in found.made]
+        changes = [Reserved(volume, _taken(volume, claim)) for volume, claim in found.taken]
+        changes += [Reserved(claim, _selected(claim, node.name)) for claim in found.made]
         changes = [each for each in changes if each.after is not each.before]
         for change in changes:
             snapshot.catalog.put(change.after)
@@ -170,12 +172,31 @@ class VolumeBinding(FilterPlugin[PodClaims], ScorePlugin[None], ReservePlugin, P
     def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - wherever it was
         """Give them back, unless they have been told anew."""
         for change in reversed(self._assumed.pop(pod.uid, [])):
-            if _held(change.after, snapshot.catalog) is change.after:
+            if stands(change, snapshot.catalog):
                 snapshot.catalog.put(change.before)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - takes no time
         """Wait for no volume: what was reserved is taken for bound."""
         return None
+
+    def saved_state(self, snapshot: Snapshot) -> Plain:
+        """Return whose volumes and claims stand in the catalog as they were reserved.
+
+        Of an object only what a reservation changes is written: a volume's claim, a claim's
+        annotations. What has been told anew since is nobody's to give back.
+        """
+        return [
+            [uid, [to_plain(each) for each in changes if stands(each, snapshot.catalog)]]
+            for uid, changes in self._assumed.items()
+        ]
+
+    def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
+        """Reserve again what was reserved."""
+        for uid, changes in rows_of(saved):
+            restored = [from_plain(each, snapshot.catalog) for each in changes]
+            for change in restored:
+                snapshot.catalog.put(change.after)
+            self._assumed[str(uid)] = restored
 
 
 def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
@@ -275,11 +296,3 @@ def _selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeC
     if claim.annotations.get(SELECTED_NODE) == node_name:
         return claim
     return replace(claim, annotations={**claim.annotations, SELECTED_NODE: node_name})
-
-
-def _held(
-    value: PersistentVolume | PersistentVolumeClaim, catalog: Catalog
-) -> PersistentVolume | PersistentVolumeClaim | None:
-    if isinstance(value, PersistentVolume):
-        return catalog.volumes.get(value.name)
-    return catalog.claims.get(value.key)

@@ -1,0 +1,254 @@
+"""From a wish to an explanation: find the decision, tell the run again up to it, put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from replay.backends.processes import EmbeddedServices
+from replay.explain.explanation import (
+    Afterwards,
+    Explanation,
+    Node,
+    RunnerUp,
+    Score,
+    Waiting,
+)
+from replay.explain.preemption import preemption_of, refused_nodes
+from replay.explain.registered_events import moving_events
+from replay.explain.rerun import STRAYED, Found, Rerun, config_of
+from replay.explain.target import Target, Wish, attempt_of, find_target
+from replay.results.errors import RunError
+from replay.results.manifest import Manifest
+from replay.results.run_directory import RunDirectory
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.client import PLAIN, ClientTls
+from services.rpc.version import package_version
+
+_EMBEDDED = "embedded"
+_SUB_QUEUES = {
+    queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",
+    queue_pb2.SUB_QUEUE_BACKOFF: "backoffQ",
+    queue_pb2.SUB_QUEUE_ERROR_BACKOFF: "backoffQ of errors",
+    queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable pods",
+    queue_pb2.SUB_QUEUE_GATED: "gated pods",
+    queue_pb2.SUB_QUEUE_IN_FLIGHT: "in flight",
+}
+
+
+def explain(
+    run: RunDirectory, wish: Wish, *, top: int = 5, address: str = "", tls: ClientTls = PLAIN
+) -> Explanation:
+    """Return why a pod's attempt came as it did, with the best `top` of each list.
+
+    The run is told again to the scheduler at `address`, "" starts one. Raises RunError for what the
+    run does not hold, BackendError where the services fail.
+    """
+    target = find_target(run, wish)
+    manifest = run.manifest()
+    if address:
+        return _explained(run, manifest, target, top, address, tls)
+    with EmbeddedServices(eviction=False) as embedded:
+        here = embedded.processes["scheduler"].address
+        return _explained(run, manifest, target, top, here, PLAIN)
+
+
+def _explained(
+    run: RunDirectory, manifest: Manifest, target: Target, top: int, address: str, tls: ClientTls
+) -> Explanation:
+    rerun = Rerun(address, config_of(manifest), tls)
+    try:
+        found = rerun.find(run.rounds(), target)
+    finally:
+        rerun.close()
+    _check(target, found.outcome)
+    return _put_together(run, manifest, target, found, rerun.queue, top)
+
+
+def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
+    """Raise RunError where telling the run again led to something else than its log says."""
+    entry = target.entry
+    if entry is None or outcome is None:
+        return
+    observed = entry.observed
+    if observed.HasField("scheduled"):
+        same = outcome.bind.node_name == observed.scheduled.node_name
+    else:
+        message = outcome.unschedulable.message or outcome.failure.message
+        same = message == observed.failed_scheduling.message
+    logged = next(_nominations(target, entry), None)
+    if logged is not None and logged.node_name:
+        preemption = outcome.unschedulable.preemption
+        victims = [victim.pod.uid for victim in preemption.victims]
+        same &= logged.node_name == preemption.node_name
+        same &= [victim.uid for victim in logged.victims] == victims
+    if not same or outcome.attempts != target.attempt:
+        raise RunError(STRAYED)
+
+
+def _nominations(target: Target, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
+    for each in target.life.entries:
+        if each.sequence > entry.sequence and (each.at_ns, each.round) == (
+            entry.at_ns,
+            entry.round,
+        ):
+            if each.observed.HasField("nominated"):
+                yield each.observed.nominated
+            elif attempt_of(each):
+                return
+
+
+def _put_together(
+    run: RunDirectory,
+    manifest: Manifest,
+    target: Target,
+    found: Found,
+    queue: queue_pb2.QueueConfig,
+    top: int,
+) -> Explanation:
+    evaluation, outcome, entry = found.evaluation, found.outcome, target.entry
+    decision, node, message = _decided(outcome)
+    fitting = [each for each in evaluation.nodes if not each.HasField("refusal")]
+    fitting.sort(key=lambda each: each.node_name != node)
+    groups = refused_nodes(
+        ((each.node_name, each.refusal) for each in evaluation.nodes if each.HasField("refusal")),
+        top,
+    )
+    bind = outcome.bind if outcome is not None else scheduler_pb2.Bind()
+    return Explanation(
+        run=str(run.path),
+        start_ns=target.start_ns,
+        pod=target.life.key,
+        uid=target.life.uid,
+        at_ns=entry.at_ns if entry is not None else found.at_ns,
+        round=entry.round if entry is not None else 0,
+        attempt=target.attempt,
+        attempts=len(target.life.attempts),
+        decision=decision,
+        node=node,
+        message=message or evaluation.fit_error,
+        refused_binding=entry.refused if entry is not None else "",
+        profile=evaluation.profile,
+        nodes=len(evaluation.nodes),
+        feasible_nodes=evaluation.feasible_nodes,
+        evaluated_nodes=bind.evaluated_nodes,
+        tied_nodes=bind.tied_nodes,
+        fast_path=evaluation.fast_path,
+        weights=dict(evaluation.weights),
+        filter_order=tuple(evaluation.filter_order),
+        skipped=tuple(sorted({*evaluation.skipped_filters, *evaluation.skipped_scores})),
+        best=tuple(_node(each) for each in fitting[:top]),
+        runner_up=_runner_up(fitting) if node and decision == "scheduled" else None,
+        refused=groups[:top],
+        refused_groups=len(groups),
+        preemption=(
+            preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
+        ),
+        waiting=_waiting(found, queue),
+        afterwards=tuple(_afterwards(target))[:top],
+        notes=tuple(_notes(manifest, bind, len(evaluation.nodes))),
+    )
+
+
+def _decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
+    """Return what was decided, the node, and kube-scheduler's words."""
+    if outcome is None:
+        return "not tried", "", ""
+    match outcome.WhichOneof("outcome"):
+        case "bind":
+            return "scheduled", outcome.bind.node_name, ""
+        case "unschedulable":
+            verdict = outcome.unschedulable
+            if verdict.HasField("preemption"):
+                return "nominated", verdict.preemption.node_name, verdict.message
+            return "unschedulable", "", verdict.message
+    return "failed", "", outcome.failure.message
+
+
+def _node(verdict: scheduler_pb2.NodeVerdict) -> Node:
+    return Node(
+        name=verdict.node_name,
+        total=verdict.total,
+        scores={
+            each.plugin: Score(raw=each.raw, normalized=each.normalized, weighted=each.weighted)
+            for each in verdict.scores
+        },
+    )
+
+
+def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
+    """Return the best node beside the one that was taken, which stands first."""
+    if len(fitting) < 2:
+        return None
+    taken, second = _node(fitting[0]), _node(fitting[1])
+    lost = {
+        plugin: score.weighted - second.scores[plugin].weighted
+        for plugin, score in taken.scores.items()
+        if plugin in second.scores
+    }
+    return RunnerUp(
+        name=second.name,
+        total=second.total,
+        lost_by=taken.total - second.total,
+        lost_by_plugin={plugin: points for plugin, points in lost.items() if points},
+    )
+
+
+def _waiting(found: Found, queue: queue_pb2.QueueConfig) -> Waiting | None:
+    entry = found.waiting
+    if entry is None:
+        return None
+    unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
+    plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
+    return Waiting(
+        at_ns=found.at_ns,
+        sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
+        since_ns=entry.queued_ns,
+        attempts=entry.attempts,
+        until_ns=entry.backoff_until_ns or None,
+        leftover_ns=entry.queued_ns + queue.max_unschedulable_ns if unschedulable else None,
+        plugins=plugins,
+        events=moving_events(queue.mode, plugins) if unschedulable else {},
+        gates=tuple(entry.gates),
+        fits_now=found.fits_now,
+    )
+
+
+def _afterwards(target: Target) -> Iterator[Afterwards]:
+    after = target.entry.sequence if target.entry is not None else 0
+    for each in target.life.entries:
+        what = _befell(each.observed) if each.sequence > after else ""
+        if what:
+            yield Afterwards(at_ns=each.at_ns, what=what)
+
+
+def _befell(observed: trace_pb2.Observed) -> str:
+    match observed.WhichOneof("observed"):
+        case "preempted":
+            by = observed.preempted.by
+            return f"preempted by {by.namespace}/{by.name} on {observed.preempted.node_name}"
+        case "evicted":
+            return f"evicted on {observed.evicted.node_name}: {observed.evicted.message}".strip()
+        case "nominated" if not observed.nominated.node_name:
+            return "its nomination was cleared"
+        case "started":
+            return f"started on {observed.started.node_name}"
+        case "finished":
+            return f"ended: {observed.finished.phase}"
+        case "removed":
+            return f"removed: {observed.removed.cause}"
+    return ""
+
+
+def _notes(manifest: Manifest, bind: scheduler_pb2.Bind, nodes: int) -> Iterator[str]:
+    made_by = manifest.services.get("scheduler", _EMBEDDED)
+    if made_by != _EMBEDDED:
+        yield f"the run's own scheduler was at {made_by}; it was told again to another one"
+    if manifest.version != package_version():
+        yield f"the run was made by version {manifest.version}, told again by {package_version()}"
+    if 0 < bind.evaluated_nodes < nodes and bind.feasible_nodes > 1:
+        yield (
+            f"the attempt looked at {bind.evaluated_nodes:,} of {nodes:,} nodes; "
+            "all of them are judged here"
+        )

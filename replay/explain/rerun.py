@@ -1,0 +1,207 @@
+"""A run's rounds told again to a scheduler, up to one decision.
+
+A round can hold many pods, and each is decided upon what those before it took. So the round of the
+decision is told without taking a pod, then those ahead are taken, then each pod one by one until
+the one that is looked at comes: right before it every verdict is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+import grpc
+
+from replay.backends.errors import BackendError
+from replay.backends.services import SchedulerService
+from replay.backends.stream import describe
+from replay.explain.target import Target
+from replay.results.errors import RunError
+from replay.results.manifest import Manifest
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from services.rpc.client import PLAIN, ClientTls, channel
+
+DEADLINE_S = 120.0
+_AHEAD = 32
+"""Rounds told before the first of their answers is read."""
+
+STRAYED = (
+    "the run's history does not lead to that decision when it is told again: was it recorded by "
+    "another version, or by another scheduler?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of it.
+
+    evaluation: every verdict right before the attempt; as things stand at the end where the pod
+    was not tried. outcome: what the attempt decided, None where there was none. waiting: where the
+    pod stands in the queue afterwards, None where it waits no more. fits_now: nodes that fit then.
+    at_ns: the time of `waiting`.
+    """
+
+    evaluation: scheduler_pb2.Evaluation
+    outcome: scheduler_pb2.Outcome | None
+    at_ns: int
+    waiting: queue_pb2.Entry | None = None
+    fits_now: int = 0
+
+
+def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
+    """Return the configuration that a run's scheduler was opened with."""
+    said = manifest.configuration
+    return scheduler_pb2.SchedulerConfig(
+        rules=manifest.rules,
+        seed=manifest.seed,
+        kube_scheduler_configuration=said.get("kube_scheduler_configuration", ""),
+        queue=queue_pb2.QueueConfig(mode=said.get("queue_mode", "")),
+        batch_size=manifest.batch_size,
+        disable_preemption=said.get("disable_preemption", False),
+        sample_nodes=said.get("sample_nodes", False),
+    )
+
+
+class Rerun:
+    """One session with a scheduler that is told a history. Raises BackendError throughout.
+
+    `queue` is the configuration of its queue, defaults filled in.
+    """
+
+    def __init__(
+        self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
+    ) -> None:
+        self._address = address
+        self._scheduler = SchedulerService(address, config, tls)
+        self._channel = channel(address, tls)
+        self._stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channel)
+        opened = self._scheduler.opened
+        self.queue = opened.config.queue
+        self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self._at_ns = 0
+
+    def find(self, rounds: Iterable[scheduler_pb2.Round], target: Target) -> Found:
+        """Tell `rounds` up to the target. Raises RunError where they do not lead to it."""
+        instants = (
+            list(each) for _, each in groupby(rounds, lambda each: (each.at_ns, each.round))
+        )
+        evaluation: scheduler_pb2.Evaluation | None = None
+        outcome: scheduler_pb2.Outcome | None = None
+        entry = target.entry
+        if entry is not None:
+            for instant in self._told_until(instants, (entry.at_ns, entry.round)):
+                evaluation, outcome = self._attempt(instant, target)
+            if evaluation is None:
+                raise RunError(STRAYED)
+            if outcome is not None and outcome.HasField("bind") and not entry.refused:
+                return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
+        if target.until_ns is not None:
+            self._tell_all(_until(instants, target.until_ns))
+        later = self._evaluate(target.life.uid, target.attempt + 1)
+        if later is None:
+            if evaluation is None:
+                raise RunError(f"pod {target.life.key} is not pending at that moment")
+            return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
+        return Found(
+            evaluation=evaluation or later.evaluation,
+            outcome=outcome,
+            waiting=later.entry if later.HasField("entry") else None,
+            fits_now=later.evaluation.feasible_nodes,
+            at_ns=target.until_ns or self._at_ns,
+        )
+
+    def close(self) -> None:
+        """Forget the session."""
+        self._scheduler.close()
+        self._channel.close()
+
+    def _told_until(
+        self, instants: Iterator[list[scheduler_pb2.Round]], moment: tuple[int, int]
+    ) -> Iterator[list[scheduler_pb2.Round]]:
+        """Tell what comes before `moment` and yield its own rounds, if there are any."""
+
+        def before() -> Iterator[scheduler_pb2.Round]:
+            for instant in instants:
+                if (instant[0].at_ns, instant[0].round) == moment:
+                    reached.append(instant)
+                    return
+                yield from instant
+
+        reached: list[list[scheduler_pb2.Round]] = []
+        self._tell_all(before())
+        yield from reached
+
+    def _attempt(
+        self, instant: Iterable[scheduler_pb2.Round], target: Target
+    ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
+        """Take pods up to the target's and return what was found and decided about it."""
+        for round_ in instant:
+            listed = scheduler_pb2.Round()
+            listed.CopyFrom(round_)
+            listed.events_only = True
+            self._tell(listed)
+        if target.ahead:
+            self._take(target.ahead)
+        while True:
+            found = self._evaluate(target.life.uid, target.attempt)
+            taken = self._take(1)
+            outcome = next(iter(taken.outcomes), None)
+            if outcome is not None and outcome.pop.uid == target.life.uid and found is not None:
+                if taken.more:
+                    self._take(0)
+                return found.evaluation, outcome
+            if not taken.more:
+                raise RunError(STRAYED)
+
+    def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
+        """Let so many pods be taken at the present moment; 0: all."""
+        return self._tell(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods))
+
+    def _tell(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        self._at_ns = round_.at_ns
+        self._scheduler.tell(round_)
+        return self._scheduler.answer()
+
+    def _tell_all(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
+        """Tell rounds, some ahead of their answers."""
+        told: deque[None] = deque()
+        for round_ in rounds:
+            self._at_ns = round_.at_ns
+            self._scheduler.tell(round_)
+            told.append(None)
+            if len(told) >= _AHEAD:
+                self._scheduler.answer()
+                told.popleft()
+        for _ in told:
+            self._scheduler.answer()
+
+    def _evaluate(self, uid: str, attempt: int) -> service_pb2.EvaluatePendingResponse | None:
+        """Return every verdict about a pending pod, None where it is none."""
+        request = service_pb2.EvaluatePendingRequest(stamp=self._stamp, attempt=attempt)
+        request.pod.uid = uid
+        try:
+            return self._stub.EvaluatePending(request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            code = error.code() if isinstance(error, grpc.Call) else None
+            if code is grpc.StatusCode.NOT_FOUND:
+                return None
+            if code is grpc.StatusCode.INVALID_ARGUMENT:
+                raise RunError(
+                    f"the run's scheduler does not judge it: {describe(error)}"
+                ) from error
+            text = f"the scheduler at {self._address} answers {describe(error)}"
+            raise BackendError(text) from error
+
+
+def _until(
+    instants: Iterator[list[scheduler_pb2.Round]], until_ns: int
+) -> Iterator[scheduler_pb2.Round]:
+    for instant in instants:
+        if instant[0].at_ns > until_ns:
+            return
+        yield from instant

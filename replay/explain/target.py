@@ -1,0 +1,206 @@
+"""Which decision of a run is to be explained: the pod by its name, the attempt by time or number.
+
+What a run's files say is all that is read here; nothing is decided again.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from replay.results import durations
+from replay.results.errors import RunError
+from replay.results.run_directory import HISTORY, RunDirectory
+from reprieve.trace.v1alpha1 import trace_pb2
+
+_NEAR = 3
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What is asked for: a pod's name, "namespace/name" or UID; `namespace` "" is any.
+
+    offset_ns: the last attempt not after this moment, from the run's first event on; None: the
+    run's last. attempt: that attempt, from 1; 0: as `offset_ns` says.
+    """
+
+    pod: str
+    namespace: str = ""
+    offset_ns: int | None = None
+    attempt: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """A pod as the scheduler was told of it; times in ns since the Unix epoch."""
+
+    uid: str
+    namespace: str
+    name: str
+    came_ns: int
+    node_name: str
+    gone_ns: int | None = None
+    entries: list[trace_pb2.Decision] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        """Return namespace/name."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def attempts(self) -> list[trace_pb2.Decision]:
+        """Return the entries that end a scheduling attempt."""
+        return [each for each in self.entries if attempt_of(each)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """An attempt of a pod (None: it was not tried), and until when the run is looked at.
+
+    ahead: attempts that the log has before it in the same round. until_ns: the moment at which the
+    pod's place in the queue is asked for; None: right after the attempt.
+    """
+
+    life: Life
+    entry: trace_pb2.Decision | None
+    ahead: int
+    start_ns: int
+    until_ns: int | None
+
+    @property
+    def attempt(self) -> int:
+        """Return the attempt's number, from 1; 0 where the pod was not tried."""
+        return attempt_of(self.entry) if self.entry is not None else 0
+
+
+def attempt_of(entry: trace_pb2.Decision) -> int:
+    """Return which attempt an entry ends, 0 where it ends none."""
+    observed = entry.observed
+    return observed.scheduled.attempts or observed.failed_scheduling.attempts
+
+
+def find_target(run: RunDirectory, wish: Wish) -> Target:
+    """Return the decision that is wished for. Raises RunError with what there is instead."""
+    if not (run.path / HISTORY).is_file():
+        raise RunError(f"{run.path} has no history ({HISTORY}): its decisions cannot be explained")
+    start_ns, end_ns, lives = _lives(run)
+    until_ns = end_ns if wish.offset_ns is None else start_ns + wish.offset_ns
+    life = _chosen(wish, lives, start_ns, until_ns)
+    ahead = _read_entries(run, life)
+    tried = life.attempts
+    if wish.attempt:
+        entry = _numbered(life, tried, wish.attempt)
+        return Target(
+            life=life,
+            entry=entry,
+            ahead=ahead[entry.sequence],
+            start_ns=start_ns,
+            until_ns=None,
+        )
+    past = [each for each in tried if each.at_ns <= until_ns]
+    if not past and (life.node_name or (life.gone_ns or until_ns + 1) <= until_ns):
+        raise RunError(_why_none(life, start_ns))
+    last = past[-1] if past else None
+    return Target(
+        life=life,
+        entry=last,
+        ahead=ahead[last.sequence] if last is not None else 0,
+        start_ns=start_ns,
+        until_ns=until_ns,
+    )
+
+
+def _lives(run: RunDirectory) -> tuple[int, int, dict[str, Life]]:
+    """Return when the history begins and ends, and every pod in it by UID."""
+    start_ns: int | None = None
+    end_ns = 0
+    lives: dict[str, Life] = {}
+    for round_ in run.rounds():
+        for event in round_.events:
+            start_ns = event.at_ns if start_ns is None else start_ns
+            case = event.WhichOneof("event")
+            if case == "add" and event.add.HasField("pod"):
+                meta, spec = event.add.pod.metadata, event.add.pod.spec
+                lives[meta.uid] = Life(
+                    uid=meta.uid,
+                    namespace=meta.namespace,
+                    name=meta.name,
+                    came_ns=event.at_ns,
+                    node_name=spec.node_name,
+                )
+            elif case == "delete" and event.delete.uid in lives:
+                lives[event.delete.uid].gone_ns = event.at_ns
+        end_ns = round_.at_ns
+    if start_ns is None:
+        raise RunError(f"{run.path}: the history is empty, nothing was decided")
+    return start_ns, end_ns, lives
+
+
+def _chosen(wish: Wish, lives: dict[str, Life], start_ns: int, until_ns: int) -> Life:
+    """Return the pod of that name that was there last."""
+    namespace, _, name = wish.pod.rpartition("/")
+    namespace = namespace or wish.namespace
+    named = [
+        each
+        for each in lives.values()
+        if wish.pod == each.uid or (each.name == name and namespace in ("", each.namespace))
+    ]
+    if not named:
+        raise RunError(_unknown(wish.pod, namespace, lives.values()))
+    keys = sorted({each.key for each in named})
+    if len(keys) > 1:
+        raise RunError(f"several pods are named {name}: {_listed(keys)}; say which")
+    come = [each for each in named if each.came_ns <= until_ns]
+    if not come:
+        after = durations.simulated(named[0].came_ns - start_ns)
+        raise RunError(f"pod {named[0].key} does not exist yet: it comes at {after}")
+    return come[-1]
+
+
+def _unknown(asked: str, namespace: str, lives: Iterable[Life]) -> str:
+    known = sorted({each.key for each in lives})
+    texts = {key: key for key in known} | {key.partition("/")[2]: key for key in known}
+    wanted = asked if "/" in asked or not namespace else f"{namespace}/{asked}"
+    near = difflib.get_close_matches(wanted, texts, n=_NEAR, cutoff=0.6)
+    near += [text for text in texts if asked in text and text not in near][: _NEAR - len(near)]
+    found = list(dict.fromkeys(texts[each] for each in near))
+    hint = f"; did you mean {_listed(found)}?" if found else f"; it has {len(known):,} others"
+    return f"the run has no pod {wanted}{hint}"
+
+
+def _read_entries(run: RunDirectory, life: Life) -> dict[int, int]:
+    """Give a pod its entries; return how many attempts each has before it in its round."""
+    ahead: dict[int, int] = {}
+    moment, before = (-1, 0), 0
+    for entry in run.decisions():
+        if (entry.at_ns, entry.round) != moment:
+            moment, before = (entry.at_ns, entry.round), 0
+        if entry.observed.object.uid == life.uid:
+            life.entries.append(entry)
+            ahead[entry.sequence] = before
+        before += attempt_of(entry) > 0
+    return ahead
+
+
+def _why_none(life: Life, start_ns: int) -> str:
+    if life.node_name:
+        return f"pod {life.key} came bound to {life.node_name}: the scheduler decided nothing"
+    gone = durations.simulated((life.gone_ns or start_ns) - start_ns)
+    return f"pod {life.key} was gone at {gone} without having been tried"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _SHOWN
+    return ", ".join(texts[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _numbered(life: Life, tried: Sequence[trace_pb2.Decision], attempt: int) -> trace_pb2.Decision:
+    found = [each for each in tried if attempt_of(each) == attempt]
+    if found:
+        return found[-1]
+    if not tried:
+        raise RunError(f"pod {life.key} was never tried")
+    last = max(map(attempt_of, tried))
+    raise RunError(f"pod {life.key} has no attempt {attempt}: it has 1 to {last}")

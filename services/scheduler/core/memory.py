@@ -1,0 +1,25 @@
+"""What a scheduler remembers that follows from no object of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from services.scheduler.core.decisions import Decision
+from services.scheduler.core.stateful import Plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Of a scheduler between two rounds, beside its snapshot and its pods.
+
+    `held_back` are pods that a gate keeps out of a queue without gates. `unanswered` decisions
+    stand in the order in which they were made. `plugins` are the states of stateful plugins, by
+    scheduler name and plugin.
+    """
+
+    latest_cycle: int
+    choice_mark: int
+    held_back: tuple[str, ...]
+    unanswered: tuple[Decision, ...]
+    plugins: Mapping[str, Mapping[str, Plain]]

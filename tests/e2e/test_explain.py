@@ -1,0 +1,220 @@
+"""What explain says of a run is what the run's decision log says."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from replay.backends.processes import EmbeddedServices
+from replay.cli.errors import ExitError
+from replay.cli.main import command
+from replay.explain.explain import explain
+from replay.explain.explanation import Explanation
+from replay.explain.table import print_explanation
+from replay.explain.target import Wish
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.results.run_directory import HISTORY, RunDirectory
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.e2e.replays import DEMOS, run, trace
+
+pytestmark = pytest.mark.e2e
+
+WORKLOAD = GenerateOptions(
+    seed=5,
+    nodes=5,
+    pods=130,
+    deployments=5,
+    budgets=30,
+    window_ns=120 * SECOND_NS,
+    service_ns=90 * SECOND_NS,
+)
+BURST_NS = 60 * SECOND_NS
+WIDTH = 80
+
+
+@dataclass(slots=True)
+class Logged:
+    """An attempt as the decision log has it."""
+
+    uid: str
+    attempt: int
+    node: str = ""
+    message: str = ""
+    score: int | None = None
+    decided_by: str = ""
+    victims: list[str] = field(default_factory=list)
+
+
+def bursts() -> Iterator[trace_pb2.Record]:
+    """Yield the workload with all of a minute's arrivals at the minute's beginning."""
+    for record in generate(WORKLOAD):
+        record.at_ns -= record.at_ns % BURST_NS
+        yield record
+
+
+@pytest.fixture(scope="module", params=["v1.34", "v1.16"])
+def finished(
+    request: pytest.FixtureRequest,
+    services: EmbeddedServices,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> RunDirectory:
+    """Replay bursts on a full cluster, so that rounds hold many pods."""
+    path = tmp_path_factory.mktemp("explain") / "run"
+    return run(services, bursts(), path, seed=3, rules=request.param).run
+
+
+def logged(finished: RunDirectory) -> list[Logged]:
+    """Return the attempts of a log in order, each with the nomination that came of it."""
+    attempts: list[Logged] = []
+    for decision in finished.decisions():
+        observed = decision.observed
+        uid = observed.object.uid
+        match observed.WhichOneof("observed"):
+            case "scheduled":
+                bound = observed.scheduled
+                score = bound.score if bound.HasField("score") else None
+                attempts.append(Logged(uid, bound.attempts, bound.node_name, score=score))
+            case "failed_scheduling":
+                failed = observed.failed_scheduling
+                attempts.append(Logged(uid, failed.attempts, message=failed.message))
+            case "nominated" if observed.nominated.node_name:
+                nominated = observed.nominated
+                attempts[-1].node = nominated.node_name
+                attempts[-1].decided_by = nominated.decided_by
+                attempts[-1].victims = [f"{v.namespace}/{v.name}" for v in nominated.victims]
+    return attempts
+
+
+def explained(finished: RunDirectory, services: EmbeddedServices, each: Logged) -> Explanation:
+    """Explain an attempt with the services that run."""
+    wish = Wish(pod=each.uid, attempt=each.attempt)
+    return explain(finished, wish, address=services.processes["scheduler"].address)
+
+
+def printed(explanation: Explanation) -> str:
+    """Return what a terminal of 80 columns shows."""
+    out = io.StringIO()
+    print_explanation(explanation, Console(file=out, width=WIDTH))
+    return out.getvalue()
+
+
+def test_an_explained_attempt_is_the_one_in_the_log(
+    finished: RunDirectory, services: EmbeddedServices
+) -> None:
+    """Of every kind of attempt, in the middle of a burst: node, victims and words are the log's."""
+    kinds: dict[str, list[Logged]] = defaultdict(list)
+    for each in logged(finished):
+        kind = "nominated" if each.victims else "unschedulable" if each.message else "scheduled"
+        kinds[kind].append(each)
+    assert set(kinds) == {"nominated", "unschedulable", "scheduled"}
+    for kind, attempts in kinds.items():
+        for each in (attempts[len(attempts) // 3], attempts[-1]):
+            found = explained(finished, services, each)
+            assert (found.decision, found.attempt) == (kind, each.attempt)
+            assert (found.node, found.message) == (each.node, each.message)
+            assert all(len(line) <= WIDTH for line in printed(found).splitlines())
+            if kind == "nominated":
+                assert found.preemption is not None
+                assert found.preemption.picked == each.node
+                assert found.preemption.decided_by == each.decided_by
+                picked = found.preemption.candidates[0]
+                assert [victim.pod for victim in picked.victims] == each.victims
+            if each.score is not None and found.evaluated_nodes > 1:
+                assert found.best[0].name == each.node
+                assert found.best[0].total == each.score
+                assert found.runner_up is None or found.runner_up.lost_by >= 0
+            if kind == "unschedulable":
+                assert sum(group.count for group in found.refused) == found.nodes == 5
+
+
+def test_a_pod_that_waits_is_told_where_and_for_what(
+    finished: RunDirectory, services: EmbeddedServices
+) -> None:
+    """Right after a failed attempt it stands in the queue, refused by the plugins that it names."""
+    failed = next(each for each in logged(finished) if each.message)
+    found = explained(finished, services, failed)
+    assert found.waiting is not None
+    assert found.waiting.sub_queue in {"unschedulable pods", "backoffQ"}
+    assert "NodeResourcesFit" in found.waiting.plugins
+    assert found.waiting.leftover_ns or found.waiting.until_ns
+    assert "it waits in" in " ".join(printed(found).split())
+
+
+def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path) -> None:
+    """nginx-a displaces a replica, whose replacement waits in vain; later attempts go by time."""
+    finished = run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
+    address = services.processes["scheduler"].address
+    first = explain(finished, Wish(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
+    assert (first.attempt, first.attempts, first.node) == (1, 2, "test-worker")
+    assert first.preemption is not None
+    (candidate,) = first.preemption.candidates
+    assert [v.pod for v in candidate.victims] == ["default/nginx-5754944d6c-9mnxa"]
+    second = explain(finished, Wish(pod="default/nginx-a"), address=address)
+    assert (second.attempt, second.decision) == (2, "scheduled")
+    assert second.fast_path == "nominatedNode"
+    assert [each.what for each in second.afterwards] == ["started on test-worker"]
+    waits = explain(finished, Wish(pod="nginx-5754944d6c-7xk2p"), address=address)
+    assert waits.waiting is not None
+    assert waits.waiting.sub_queue == "unschedulable pods"
+    assert waits.waiting.at_ns - waits.start_ns == 20 * SECOND_NS
+    assert "AssignedPodDelete" in waits.waiting.events[""]
+
+
+def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:
+    """Both forms say the same; -o json is one object."""
+    path = tmp_path / "run"
+    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), path)
+    address = services.processes["scheduler"].address
+    arguments = ["explain", "nginx-a", str(path), "--attempt", "1", "--scheduler", address]
+    shown = CliRunner().invoke(command, arguments, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "victim     default/nginx-5754944d6c-9mnxa, priority 0" in shown.output
+    told = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False)
+    found = json.loads(told.output)
+    assert (found["pod"], found["decision"]) == ("default/nginx-a", "nominated")
+    assert found["preemption"]["candidates"][0]["victims"][0]["priority"] == 0
+    assert found["offset_ns"] == 8 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nginx-b"], "did you mean default/nginx-a"),
+        (["nginx-a", "--attempt", "3"], "it has 1 to 2"),
+        (["nginx-a", "--at", "1s"], "does not exist yet: it comes at 8s"),
+        (["nginx-5754944d6c-9mnxa"], "came bound to test-worker"),
+        (["nginx-a", "-n", "other"], "no pod other/nginx-a"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(
+    services: EmbeddedServices, tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    """An unknown pod has near names beside it, an unknown attempt those that there are."""
+    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
+    pod, *options = arguments
+    with pytest.raises(ExitError, match=said) as caught:
+        CliRunner().invoke(
+            command, ["explain", pod, str(tmp_path / "run"), *options], catch_exceptions=False
+        )
+    assert caught.value.code == 2
+
+
+def test_a_run_without_its_history_cannot_be_explained(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The file that is missing is named."""
+    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
+    (tmp_path / "run" / HISTORY).unlink()
+    with pytest.raises(ExitError, match=HISTORY):
+        CliRunner().invoke(
+            command, ["explain", "nginx-a", str(tmp_path / "run")], catch_exceptions=False
+        )

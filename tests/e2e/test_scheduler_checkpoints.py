@@ -1,0 +1,239 @@
+"""A scheduler's checkpoint, taken between any two rounds, goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import grpc
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.runner import Settings, run_replay
+from replay.world.models import Models
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from services.rpc.kube_kinds import object_from_json
+from tests.e2e.replays import NO_SPANS
+
+pytestmark = pytest.mark.e2e
+
+Config = scheduler_pb2.SchedulerConfig
+CONFIGS = {
+    "v1.34": Config(seed=3),
+    "v1.34, its queue, few heads": Config(
+        seed=3, batch_size=3, queue=queue_pb2.QueueConfig(mode="v1.34")
+    ),
+    "v1.34, sampled": Config(seed=4, sample_nodes=True),
+    "v1.16": Config(rules="v1.16", queue=queue_pb2.QueueConfig(mode="v1.16")),
+}
+WORKLOAD = GenerateOptions(
+    seed=11,
+    nodes=3,
+    pods=90,
+    deployments=4,
+    budgets=8,
+    window_ns=60 * SECOND_NS,
+    service_ns=60 * SECOND_NS,
+)
+
+
+class Talker:
+    """One session, told rounds; `move` checkpoints it and goes on in a restored one."""
+
+    def __init__(self, address: str, config: Config) -> None:
+        self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(grpc.insecure_channel(address))
+        opened = self.stub.Open(service_pb2.OpenRequest(config=config), timeout=30)
+        assert opened.resumable
+        self.stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+
+    def tell(self, round_: scheduler_pb2.Round) -> bytes:
+        """Run a round and return its outcomes without what the wall clock measured."""
+        self.stamp.sequence += 1
+        request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
+        outcomes = self.stub.RunRound(request, timeout=60).outcomes
+        del outcomes.phases[:]
+        for outcome in outcomes.outcomes:
+            del outcome.phases[:]
+        return bytes(outcomes.SerializeToString(deterministic=True))
+
+    def saved(self) -> list[session_pb2.CheckpointChunk]:
+        """Return a checkpoint of the session."""
+        stamp = session_pb2.Stamp(session=self.stamp.session, epoch=self.stamp.epoch)
+        answers = self.stub.Checkpoint(service_pb2.CheckpointRequest(stamp=stamp), timeout=60)
+        return [answer.chunk for answer in answers]
+
+    def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
+        """Go on in a session that `chunks` make here."""
+        requests = (service_pb2.RestoreRequest(chunk=chunk) for chunk in chunks)
+        restored = self.stub.Restore(requests, timeout=60)
+        assert restored.epoch > chunks[0].info.epoch
+        self.stamp.session, self.stamp.epoch = restored.session, restored.epoch
+        self.stamp.sequence = chunks[0].info.sequence
+
+    def state(self) -> scheduler_pb2.SchedulerState:
+        """Return all that the session holds."""
+        stamp = session_pb2.Stamp(session=self.stamp.session, epoch=self.stamp.epoch)
+        return self.stub.Dump(service_pb2.DumpRequest(stamp=stamp), timeout=60).state
+
+    def close(self) -> None:
+        """Forget the session."""
+        self.stub.CloseSession(service_pb2.CloseSessionRequest(session=self.stamp.session))
+
+
+@pytest.fixture(scope="module")
+def others(services: EmbeddedServices) -> Iterator[EmbeddedServices]:
+    """Start a second set of processes, after the first has set their environment."""
+    del services
+    with EmbeddedServices(eviction=False) as embedded:
+        yield embedded
+
+
+def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[scheduler_pb2.Round]:
+    """Return the rounds of a replay under that configuration."""
+    settings = Settings(
+        version="test",
+        scheduler_address=services.processes["scheduler"].address,
+        scheduler=config,
+        models=Models(eviction=False),
+        run_path=tmp_path / "run",
+        sampling=NO_SPANS,
+    )
+    finished = run_replay(settings, generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
+    return list(finished.run.rounds())
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_session_restored_between_any_two_rounds_decides_the_same(
+    services: EmbeddedServices, tmp_path: Path, name: str
+) -> None:
+    """Restored before each round, with decisions in flight, a session says the same bytes."""
+    config = CONFIGS[name]
+    rounds = told(services, tmp_path, config)
+    address = services.processes["scheduler"].address
+    whole, moved = Talker(address, config), Talker(address, config)
+    in_flight = nominated = 0
+    for round_ in rounds:
+        chunks = moved.saved()
+        chunks[0].info.session = f"moved-{name}-{round_.at_ns}-{round_.round}"
+        moved.close()
+        moved.restore(chunks)
+        assert moved.tell(round_) == whole.tell(round_)
+        state = moved.state()
+        assert state == whole.state()
+        in_flight += len(state.assumed)
+        nominated += len(state.nominations)
+    assert in_flight > 20
+    assert nominated > 2
+
+
+def test_a_new_process_goes_on_with_what_another_one_saved(
+    services: EmbeddedServices, others: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Scheduler and queue are other processes; the session keeps its name."""
+    config = CONFIGS["v1.34"]
+    rounds = told(services, tmp_path, config)
+    whole = Talker(services.processes["scheduler"].address, config)
+    elsewhere = Talker(others.processes["scheduler"].address, config)
+    half = len(rounds) // 2
+    for round_ in rounds[:half]:
+        whole.tell(round_)
+    elsewhere.restore(whole.saved())
+    assert elsewhere.stamp.session == whole.stamp.session
+    for round_ in rounds[half:]:
+        assert elsewhere.tell(round_) == whole.tell(round_)
+
+
+def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices) -> None:
+    """Two sessions from one checkpoint go on apart from each other."""
+    address = services.processes["scheduler"].address
+    first, second = Talker(address, Config()), Talker(address, Config())
+    first.tell(_round(0, "Node", {"name": "n"}, status={"allocatable": {"cpu": "4", "pods": "9"}}))
+    chunks = first.saved()
+    chunks[0].info.session = "a-copy"
+    second.restore(chunks)
+    requests = {"resources": {"requests": {"cpu": "3"}}}
+    pod: dict[str, object] = {"containers": [{"name": "c", **requests}]}
+    outcomes = [
+        each.tell(_round(1, "Pod", {"name": "p", "uid": "p", "namespace": "d"}, spec=pod))
+        for each in (first, second)
+    ]
+    assert outcomes[0] == outcomes[1]
+    assert b"n" in outcomes[0]
+
+
+def test_what_was_reserved_for_a_pod_is_given_back_after_a_restore(
+    services: EmbeddedServices,
+) -> None:
+    """A claim's node is fixed when its pod is assumed, and free when the binding is refused."""
+    talker = Talker(services.processes["scheduler"].address, Config())
+    for name in ("a", "b"):
+        node = {"allocatable": {"cpu": "1", "memory": "8Gi", "pods": "9"}}
+        talker.tell(_round(0, "Node", {"name": name}, status=node))
+    local = {"provisioner": "local", "volumeBindingMode": "WaitForFirstConsumer"}
+    talker.tell(_round(0, "StorageClass", {"name": "local"}, **local))
+    claim: dict[str, object] = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"]}
+    asked = {"resources": {"requests": {"storage": "1Gi"}}}
+    meta = {"namespace": "d", "name": "data", "uid": "data"}
+    talker.tell(_round(0, "PersistentVolumeClaim", meta, spec=claim | asked))
+    first = _outcomes(talker.tell(_round(1, "Pod", _meta("one"), spec=_user_of("data"))))
+    place = first.outcomes[0].bind.node_name
+    talker.restore(talker.saved())
+    second = _outcomes(talker.tell(_round(2, "Pod", _meta("two"), spec=_user_of("data"))))
+    assert not second.outcomes[0].HasField("bind"), f"the claim belongs to {place}, which is full"
+    talker.restore(talker.saved())
+    refused = scheduler_pb2.Answer(
+        pop=first.outcomes[0].pop, refused=scheduler_pb2.REFUSAL_STAGE_BIND
+    )
+    cordoned = {"allocatable": {"cpu": "1", "memory": "8Gi", "pods": "9"}}
+    round_ = _round(60, "Node", {"name": place}, status=cordoned, spec={"unschedulable": True})
+    round_.answers.append(refused)
+    small = _round(60, "Node", {"name": "small"}, status={"allocatable": {"pods": "9"}})
+    round_.events.extend(small.events)
+    bound = {
+        outcome.bind.node_name
+        for outcome in _outcomes(talker.tell(round_)).outcomes
+        if outcome.HasField("bind")
+    }
+    assert bound == {"a", "b"} - {place}
+
+
+def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> None:
+    """A stream that holds something else leaves the session as it is."""
+    talker = Talker(services.processes["scheduler"].address, Config())
+    chunks = talker.saved()
+    chunks[0].info.service = "queue"
+    with pytest.raises(grpc.RpcError) as caught:
+        talker.restore(chunks)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    chunks = talker.saved()
+    chunks[0].data = chunks[0].data[:-9]
+    with pytest.raises(grpc.RpcError) as caught:
+        talker.restore(chunks)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    talker.tell(scheduler_pb2.Round(at_ns=5))
+
+
+def _round(second: int, kind: str, meta: dict[str, str], **rest: object) -> scheduler_pb2.Round:
+    versions = {"StorageClass": "storage.k8s.io/v1"}
+    text = {"apiVersion": versions.get(kind, "v1"), "kind": kind, "metadata": meta, **rest}
+    event = scheduler_pb2.Event(at_ns=second * SECOND_NS, add=object_from_json(text))
+    return scheduler_pb2.Round(at_ns=second * SECOND_NS, events=[event])
+
+
+def _outcomes(text: bytes) -> scheduler_pb2.RoundOutcomes:
+    return scheduler_pb2.RoundOutcomes.FromString(text)
+
+
+def _meta(name: str) -> dict[str, str]:
+    return {"namespace": "d", "name": name, "uid": name}
+
+
+def _user_of(claim: str) -> dict[str, object]:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": claim}}
+    asked = {"requests": {"cpu": "700m"}}
+    return {"containers": [{"name": "c", "resources": asked}], "volumes": [volume]}

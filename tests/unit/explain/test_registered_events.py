@@ -1,0 +1,24 @@
+"""The events that explain names are those that the queue has."""
+
+from __future__ import annotations
+
+from replay.explain.registered_events import OLDER_EVENTS, REGISTERED, moving_events
+from services.queue.core.cluster_event import event_of
+from services.queue.core.hints.in_tree import IN_TREE
+from services.scheduler.core.events_objects import V1_20
+
+
+def test_each_plugins_events_are_those_that_it_registers() -> None:
+    """Plugin by plugin, in any order."""
+    told = {(plugin, event_of(label)) for plugin, labels in REGISTERED.items() for label in labels}
+    assert told == {(each.plugin, each.event) for each in IN_TREE}
+
+
+def test_older_queues_move_pods_on_every_object_event_that_they_know() -> None:
+    """What the scheduler tells a v1.20 queue of other objects is in the list."""
+    assert {event.value for event in V1_20.values()} <= set(OLDER_EVENTS)
+
+
+def test_a_plugin_that_registered_nothing_waits_for_any_event() -> None:
+    """As upstream takes a plugin without EventsToRegister."""
+    assert moving_events("v1.34", ["Own"]) == {"Own": ("any event",)}
