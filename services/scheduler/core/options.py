@@ -40,6 +40,7 @@ def cycles_of(
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
     preemptor = Preemptor(rules=options.rules.preemption)
+    registry = {**registry, **options.rules.plugins}
     served = with_preemption(registry, None if options.disable_preemption else preemptor)
     choice = options.rules.host_choice(options.seed)
     if options.sampling is not None:
