@@ -102,7 +102,9 @@ class Explainer:
                     Sight(position=here, assumed=assumed, undecided=last),
                 )
         for count, late in enumerate(self._late(decision), 1):
-            text = f"agrees where the last {count} changes before it were not seen yet"
+            changed = self._events[late].ref
+            since = f"{changed.kind} {changed.name} and {count - 1} later changes"
+            text = f"agrees where {since} were not seen yet"
             yield Reason.LATE, text, Sight(position=late, assumed=decided)
         assumed = dict(decided)
         for each in after[:_GREEDY_MAX]:
