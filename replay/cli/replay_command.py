@@ -12,6 +12,7 @@ from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
+from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.errors import RunError
 from replay.results.summary_output import render
@@ -49,7 +50,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--seed", default=0, show_default=True, help="Breaks ties; see `feasible, tied`.")
 @click.option(
     "--rules",
-    type=click.Choice(["v1.34", "v1.16"]),
+    type=click.Choice(["v1.36", "v1.34", "v1.16"]),
     default="v1.34",
     show_default=True,
     help="Whose scheduling and preemption rules.",
@@ -131,6 +132,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     show_default=True,
     help="Whether the pods' spans run in simulated time, or when the replay came to it.",
 )
+@click.option(
+    "--compare-recorded",
+    is_flag=True,
+    help="Play nothing: judge each recorded decision in the state in which it was taken.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
@@ -156,6 +162,7 @@ def command(
     no_eviction: bool,
     sampling: Sampling,
     span_clock: str,
+    compare_recorded: bool,
     quiet: bool,
 ) -> None:
     """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
@@ -169,7 +176,22 @@ def command(
       reprieve replay recording/ --run runs/today --seed 7 -o json
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
+      reprieve replay recording/ --compare-recorded
     """
+    scheduler = scheduler_pb2.SchedulerConfig(
+        rules=rules,
+        seed=seed,
+        kube_scheduler_configuration=_text(scheduler_config),
+        queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
+        batch_size=batch_size,
+        disable_preemption=disable_preemption,
+        sample_nodes=sample_nodes,
+    )
+    if compare_recorded:
+        if run_path is not None or until_ns is not None:
+            raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
+        _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
+        return
     settings = Settings(
         version=package_version(),
         argv=tuple(sys.argv[1:]),
@@ -177,15 +199,7 @@ def command(
         scheduler_address=scheduler_address,
         eviction_address=eviction_address,
         tls=tls,
-        scheduler=scheduler_pb2.SchedulerConfig(
-            rules=rules,
-            seed=seed,
-            kube_scheduler_configuration=_text(scheduler_config),
-            queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
-            batch_size=batch_size,
-            disable_preemption=disable_preemption,
-            sample_nodes=sample_nodes,
-        ),
+        scheduler=scheduler,
         eviction=_eviction_config(kubelet_config),
         models=Models(
             start_delay_ns=start_delay_ns,
@@ -203,10 +217,33 @@ def command(
     _show(finished, output)
 
 
+def _compare(
+    scheduler: scheduler_pb2.SchedulerConfig,
+    trace: TraceArguments,
+    address: str,
+    tls: ClientTls,
+    output: str,
+    *,
+    quiet: bool,
+) -> None:
+    from replay.cli.compare_output import compare  # noqa: PLC0415 - loaded when needed
+    from replay.compare.run import CompareSettings  # noqa: PLC0415 - loaded when needed
+
+    settings = CompareSettings(
+        paths=trace.paths,
+        format_name=trace.format,
+        scheduler_address=address,
+        tls=tls,
+        scheduler=scheduler,
+    )
+    compare(settings, output, quiet=quiet)
+
+
 def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
     try:
         with Progress(quiet=quiet) as progress:
-            return run_replay(settings, trace.records(), progress)
+            names = profile_names(settings.scheduler.kube_scheduler_configuration)
+            return run_replay(settings, trace.records(names), progress)
     except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except ConfigurationError as error:

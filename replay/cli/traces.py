@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,8 +27,11 @@ class TraceArguments:
     openb_gpu: bool
     qos_priorities: tuple[tuple[str, int], ...]
 
-    def records(self) -> Iterator[trace_pb2.Record]:
-        """Yield the trace's records. Raises ExitError where it cannot be read."""
+    def records(self, scheduler_names: Sequence[str] = ()) -> Iterator[trace_pb2.Record]:
+        """Yield the trace's records. Raises ExitError where it cannot be read.
+
+        `scheduler_names` are those whose pods are scheduled; none: default-scheduler's.
+        """
         from replay.importers import options, registry  # noqa: PLC0415 - loaded when needed
 
         chosen = options.ImportOptions(
@@ -36,6 +40,8 @@ class TraceArguments:
             openb_gpu=self.openb_gpu,
             openb_priorities={**options.OPENB_PRIORITIES, **dict(self.qos_priorities)},
         )
+        if scheduler_names:
+            chosen = dataclasses.replace(chosen, scheduler_names=tuple(scheduler_names))
         with refusing_traces():
             yield from registry.open_trace(self.paths, format=self.format, options=chosen)
 

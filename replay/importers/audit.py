@@ -7,7 +7,7 @@ the pod is put together from the request. Writes that failed, and reads, are pas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,17 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the logs, read in the order of `paths`. Raises TraceError."""
+    chosen, changes = recorded_changes(paths)
+    return interpret(changes, header_of(NAME, chosen, options), options)
+
+
+def recorded_changes(
+    paths: Sequence[Path],
+) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
+    """Return the logs, and what yields their changes in order, as often as asked.
+
+    The changes raise TraceError where a file cannot be read.
+    """
 
     def changes(issues: Issues) -> Iterator[Change]:
         log = _Log(issues)
@@ -78,7 +89,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                     if isinstance(entry, dict):
                         yield from log.read(where, entry)
 
-    return interpret(changes, header_of(NAME, paths, options), options)
+    return paths, changes
 
 
 class _Log:

@@ -53,18 +53,31 @@ def open_trace(
     out and named in an ImportIssue. `format` is a name in IMPORTERS, for files that are not
     recognised. Raises TraceError.
     """
+    issues = Issues()
+    importer, files = select(paths, format=format, issues=issues)
+    return _with_issues(importer.load(files, options or ImportOptions()), issues)
+
+
+def select(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,  # noqa: A002 - the word of the command line
+    issues: Issues,
+) -> tuple[Importer, list[Path]]:
+    """Return the format of `paths` and the files that are read; others go into `issues`.
+
+    Raises TraceError as `open_trace` does.
+    """
     if not paths:
         raise TraceError("trace", "no path is given")
     if format is not None and format not in IMPORTERS:
         raise TraceError("format", f"{format!r} is none of {', '.join(IMPORTERS)}")
-    issues = Issues()
     given = [(file, from_folder) for path in paths for file, from_folder in _files(Path(path))]
     known = [
         (file, IMPORTERS[format] if format else _recognised(file), from_folder)
         for file, from_folder in given
     ]
-    importer, files = _chosen(known, issues)
-    return _with_issues(importer.load(files, options or ImportOptions()), issues)
+    return _chosen(known, issues)
 
 
 def recognise(path: str | os.PathLike[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,17 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the recordings. Raises TraceError where a file cannot be read."""
+    chosen, changes = recorded_changes(paths)
+    return interpret(changes, header_of(NAME, chosen, options), options)
+
+
+def recorded_changes(
+    paths: Sequence[Path],
+) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
+    """Return the files that are read, and what yields their changes in order, as often as asked.
+
+    Raises TraceError where a file cannot be read.
+    """
     dropped = Issues()
     chosen = _chosen(paths, dropped)
 
@@ -75,7 +86,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             issues.add(each.kind, each.where, each.message, each.count)
         yield from _merged(chosen, issues)
 
-    return interpret(changes, header_of(NAME, chosen, options), options)
+    return chosen, changes
 
 
 def _chosen(paths: Sequence[Path], issues: Issues) -> list[Path]:

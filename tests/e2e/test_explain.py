@@ -167,7 +167,7 @@ def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path)
     assert waits.waiting is not None
     assert waits.waiting.sub_queue == "unschedulable pods"
     assert waits.waiting.at_ns - waits.start_ns == 20 * SECOND_NS
-    assert "AssignedPodDelete" in waits.waiting.events["NodeResourcesFit"]
+    assert "PodDelete" in waits.waiting.events["NodeResourcesFit"]
 
 
 def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:

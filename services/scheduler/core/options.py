@@ -47,6 +47,7 @@ def cycles_of(
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
     narrow = extenders.narrowed if extenders.narrow_preemption else no_extenders
     preemptor = Preemptor(rules=options.rules.preemption, extenders=narrow)
+    registry = {**registry, **options.rules.plugins}
     served = with_preemption(registry, None if options.disable_preemption else preemptor)
     choice = options.rules.host_choice(options.seed)
     if options.sampling is not None:

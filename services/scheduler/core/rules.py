@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from services.scheduler.core import events_handlers, events_objects
 from services.scheduler.core.events_handlers import EventHandlers
 from services.scheduler.core.events_objects import ObjectEvents
 from services.scheduler.core.host_choice import HostChoice, KeyedChoice, RoundRobinChoice
+from services.scheduler.core.plugin import Plugin
+from services.scheduler.core.plugins.node_resources_balance_change import (
+    NodeResourcesBalanceChange,
+)
 from services.scheduler.core.preemption import rules as preemption_rules
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.profile import DEFAULT_PROFILE, UNSCORED_PROFILE, Profile
@@ -24,6 +28,7 @@ class Rules:
     nominated_first: a nominated pod is tried on its node alone before any other.
     profile: the one in force where no configuration names any.
     queue_mode: that of the queue where no configuration names any.
+    plugins: what makes the plugins, by name, that differ from v1.34's.
     """
 
     name: str
@@ -32,6 +37,7 @@ class Rules:
     host_choice: Callable[[int], HostChoice]
     profile: Profile
     queue_mode: str
+    plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +61,23 @@ class QueueRules:
     has_hints: bool
 
 
+_V1_34 = Rules(
+    name="v1.34",
+    preemption=preemption_rules.V1_34,
+    nominated_first=True,
+    host_choice=KeyedChoice,
+    profile=DEFAULT_PROFILE,
+    queue_mode="v1.34",
+)
+
 RULES = {
     each.name: each
     for each in (
-        Rules(
-            name="v1.34",
-            preemption=preemption_rules.V1_34,
-            nominated_first=True,
-            host_choice=KeyedChoice,
-            profile=DEFAULT_PROFILE,
-            queue_mode="v1.34",
+        _V1_34,
+        replace(
+            _V1_34,
+            name="v1.36",
+            plugins={NodeResourcesBalanceChange.name: NodeResourcesBalanceChange},
         ),
         Rules(
             name="v1.16",

@@ -1,0 +1,142 @@
+"""The comparison: the recorded state told, each decision judged in it, the recorded one applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from replay.compare.explain import Asked, Explainer, Explanation, Reason
+from replay.compare.findings import Finding
+from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
+from replay.compare.state import RecordedState, Sight
+from replay.compare.verdict import Ground, Verdict, judged
+from replay.compare.versions import CHANGE
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+EXPLAINED_MAX = 2_000
+"""How many differences an explanation is looked for; each takes up to some dozens of verdicts."""
+
+
+class Judge(Asked, Protocol):
+    """A scheduler that is told a state and asked about pods."""
+
+    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Tell what happened."""
+
+    def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
+        """Return the verdicts about a pending pod as things stand."""
+
+
+class Comparison:
+    """Goes through a recording once.
+
+    `changed` judges by the rules of the recorded version where those differ from `judge`'s; what
+    agrees by them alone is explained.
+    """
+
+    def __init__(self, recording: Recording, judge: Judge, changed: Judge | None = None) -> None:
+        self._recording = recording
+        self._judge, self._changed = judge, changed
+        self._state = RecordedState(recording.events)
+        self._explainer = Explainer(recording, self._state, changed or judge)
+        self._assumed: dict[str, int] = {}
+        self._decided: dict[str, str] = {}
+        self._at_ns = 0
+        self._explained = 0
+
+    def findings(self) -> Iterator[Finding]:
+        """Judge every decision, in order. Raises BackendError."""
+        for decision in self._recording.decisions:
+            self._advance(decision.position)
+            yield self._find(decision)
+            self._apply(decision)
+
+    def _find(self, decision: RecordedDecision) -> Finding:
+        if not self._state.is_pending(decision.pod.uid) or decision.pod.uid in self._assumed:
+            verdict = Verdict(ground=Ground.NOT_PENDING, expected="", got="")
+            return Finding(decision=decision, verdict=verdict)
+        found = self._judge.judge(decision.pod)
+        verdict = judged(decision, found, self._state.terminating)
+        explanation: Explanation | None
+        if verdict.agrees:
+            explanation = self._owed_to_order(decision)
+        else:
+            explanation = self._by_change(decision) or self._explain(decision)
+        return Finding(
+            decision=decision,
+            verdict=verdict,
+            explanation=explanation,
+            feasible=found.feasible_nodes,
+        )
+
+    def _by_change(self, decision: RecordedDecision) -> Explanation | None:
+        if self._changed is None:
+            return None
+        found = self._changed.judge(decision.pod)
+        if not judged(decision, found, self._state.terminating).agrees:
+            return None
+        return Explanation(reason=Reason.CHANGE, text=CHANGE)
+
+    def _explain(self, decision: RecordedDecision) -> Explanation | None:
+        self._explained += 1
+        if self._explained > EXPLAINED_MAX:
+            return None
+        return self._explainer.explain(decision, self._decided)
+
+    def _owed_to_order(self, decision: RecordedDecision) -> Explanation | None:
+        """Tell whether an agreement needs the log's order: it fails by resourceVersion alone."""
+        written = decision.written
+        outstanding = any(place >= written for place in self._assumed.values())
+        if decision.scored is None or (decision.position == written and not outstanding):
+            return None
+        sight = Sight(position=written, assumed={})
+        if self._explainer.agrees(decision, sight):
+            return None
+        text = "agrees in the log's order of decisions, not in that of resourceVersion"
+        return Explanation(reason=Reason.ORDER, text=text)
+
+    def _advance(self, position: int) -> None:
+        told: list[scheduler_pb2.Event] = []
+        for place in range(self._state.position, position):
+            event = self._recording.events[place]
+            self._at_ns = max(self._at_ns, event.at_ns)
+            if event.new is not None and self._assumed.get(event.ref.uid, place) > place:
+                # An assumed pod's own changes do not take it off its node.
+                continue
+            self._assumed.pop(event.ref.uid, None)
+            told.append(_event(event, self._at_ns))
+        if told:
+            self._tell(told)
+        self._state.advance(position)
+
+    def _apply(self, decision: RecordedDecision) -> None:
+        """Let the recorded outcome count from now on, as a scheduler's own cache does."""
+        event = scheduler_pb2.Event(at_ns=self._at_ns)
+        match decision.kind:
+            case Kind.BIND:
+                self._assumed[decision.pod.uid] = decision.written
+                self._decided[decision.pod.uid] = decision.node
+                event.patch.pod.uid = decision.pod.uid
+                event.patch.node_name = decision.node
+            case Kind.PREEMPTION if decision.written > decision.position:
+                written = self._recording.events[decision.written].new
+                if written is None:
+                    return
+                event.update.CopyFrom(written)
+            case _:
+                return
+        self._tell([event])
+
+    def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
+        self._judge.tell(self._at_ns, events)
+        if self._changed is not None:
+            self._changed.tell(self._at_ns, events)
+
+
+def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
+    if recorded.new is None:
+        return scheduler_pb2.Event(at_ns=at_ns, delete=recorded.ref)
+    if recorded.old is None:
+        return scheduler_pb2.Event(at_ns=at_ns, add=recorded.new)
+    return scheduler_pb2.Event(at_ns=at_ns, update=recorded.new)

@@ -1,0 +1,167 @@
+"""Why a decision differs: sights that a scheduler can have had, tried until one agrees.
+
+A recording tells when a decision was written, not what its scheduler had seen by then, nor in
+which order pods that were bound within moments of each other were decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from replay.compare.recorded import Kind, RecordedDecision, Recording
+from replay.compare.state import Cluster, RecordedState, Sight
+from replay.compare.verdict import judged
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+WINDOW_NS = 1_000_000_000
+"""How far from a decision others count as concurrent, and events as possibly not seen yet."""
+_LATE_MAX = 24
+_GREEDY_MAX = 12
+
+
+class Reason(Enum):
+    """What explains a difference, or an agreement that the recording alone does not give.
+
+    ORDER: another order of pods that were decided within moments. LATE: changes that were recorded
+    before the decision, but not seen yet. CHANGE: a rule that the recorded version changed.
+    """
+
+    ORDER = "order of decisions"
+    LATE = "events not seen yet"
+    CHANGE = "changed in the recorded version"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why a difference is none of the rules'."""
+
+    reason: Reason
+    text: str
+
+
+class Asked(Protocol):
+    """A scheduler that judges a pod in a cluster of its own."""
+
+    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+        """Return the verdicts."""
+
+
+class Explainer:
+    """Looks for the sight in which a recorded decision agrees."""
+
+    def __init__(self, recording: Recording, state: RecordedState, asked: Asked) -> None:
+        self._state = state
+        self._events = recording.events
+        self._asked = asked
+        self._binds = [each for each in recording.decisions if each.kind is Kind.BIND]
+        self._came: dict[str, int] = {}
+        for place, event in enumerate(recording.events):
+            if event.ref.kind == "Pod":
+                self._came.setdefault(event.ref.uid, place)
+
+    def explain(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
+        """Return what explains a difference, None for nothing. `decided` are earlier bindings."""
+        for reason, text, sight in self._sights(decision, decided):
+            if self.agrees(decision, sight):
+                return Explanation(reason=reason, text=text)
+        return self._greedy(decision, decided)
+
+    def agrees(self, decision: RecordedDecision, sight: Sight) -> bool:
+        """Tell whether a decision agrees in a sight."""
+        seen = self._seen(decision, sight)
+        return seen is not None and judged(decision, seen[0], seen[1].terminating).agrees
+
+    def _seen(
+        self, decision: RecordedDecision, sight: Sight
+    ) -> tuple[scheduler_pb2.Evaluation, Cluster] | None:
+        cluster = self._state.cluster(decision.pod.uid, sight)
+        if cluster is None:
+            return None
+        return self._asked.judge_in(cluster, decision.at_ns), cluster
+
+    def _sights(
+        self, decision: RecordedDecision, decided: dict[str, str]
+    ) -> Iterator[tuple[Reason, str, Sight]]:
+        here = decision.position
+        near = self._concurrent(decision)
+        before = [each for each in near if each.pod.uid in decided]
+        after = [each for each in near if each.pod.uid not in decided]
+        if near:
+            own = self._queue_key(decision)
+            first = [each for each in after if self._queue_key(each) < own]
+            last = frozenset(e.pod.uid for e in before if self._queue_key(e) > own)
+            if first or last:
+                text = "agrees where the pods bound within 1 s were decided in the queue's order"
+                assumed = {**decided, **{each.pod.uid: each.node for each in first}}
+                yield (
+                    Reason.ORDER,
+                    text,
+                    Sight(position=here, assumed=assumed, undecided=last),
+                )
+        for count, late in enumerate(self._late(decision), 1):
+            changed = self._events[late].ref
+            since = f"{changed.kind} {changed.name} and {count - 1} later changes"
+            text = f"agrees where {since} were not seen yet"
+            yield Reason.LATE, text, Sight(position=late, assumed=decided)
+        assumed = dict(decided)
+        for each in after[:_GREEDY_MAX]:
+            assumed[each.pod.uid] = each.node
+            text = f"agrees where pods bound after it, up to {each.pod.name}, were decided before"
+            yield Reason.ORDER, text, Sight(position=here, assumed=dict(assumed))
+        for each in reversed(before[-_GREEDY_MAX:]):
+            text = f"agrees where {each.pod.name}, bound before it, was decided after"
+            undecided = frozenset({each.pod.uid})
+            yield Reason.ORDER, text, Sight(position=here, assumed=decided, undecided=undecided)
+
+    def _greedy(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
+        """Let concurrent pods take first what is better than the recorded node."""
+        if decision.kind is not Kind.BIND:
+            return None
+        near = self._concurrent(decision)
+        assumed, taken = dict(decided), list[str]()
+        for _ in range(_GREEDY_MAX):
+            sight = Sight(position=decision.position, assumed=assumed)
+            seen = self._seen(decision, sight)
+            if seen is None:
+                return None
+            found, cluster = seen
+            if judged(decision, found, cluster.terminating).agrees:
+                text = f"agrees where {', '.join(taken)} were decided before it"
+                return Explanation(reason=Reason.ORDER, text=text)
+            best = set(found.best_nodes) - {decision.node}
+            more = [e for e in near if e.pod.uid not in assumed and e.node in best]
+            if not more:
+                return None
+            for each in more:
+                assumed[each.pod.uid] = each.node
+                taken.append(each.pod.name)
+        return None
+
+    def _concurrent(self, decision: RecordedDecision) -> Sequence[RecordedDecision]:
+        """Return the bindings of other pods that were there, near a decision, in their order."""
+        return [
+            each
+            for each in self._binds
+            if abs(each.at_ns - decision.at_ns) <= WINDOW_NS
+            and each.pod.uid != decision.pod.uid
+            and self._came.get(each.pod.uid, decision.position) < decision.position
+        ]
+
+    def _late(self, decision: RecordedDecision) -> Iterator[int]:
+        """Yield positions before the decision's, each one change that matters earlier."""
+        came = self._came.get(decision.pod.uid, 0)
+        count = 0
+        for place in range(decision.position - 1, came, -1):
+            event = self._events[place]
+            if decision.at_ns - event.at_ns > WINDOW_NS or count == _LATE_MAX:
+                return
+            if event.matters:
+                count += 1
+                yield place
+
+    def _queue_key(self, decision: RecordedDecision) -> tuple[int, int]:
+        uid = decision.pod.uid
+        return -self._state.priority(uid), self._came.get(uid, 0)

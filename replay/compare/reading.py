@@ -1,0 +1,203 @@
+"""Reading a recording for a comparison: changes as events, and the decisions that they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from replay.compare.order import decision_log, in_decided_order
+from replay.compare.preemptors import KnownPod, MarkedVictim, recorded_preemptors, with_victims
+from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
+from replay.compare.texts import PREEMPTION_MARK
+from replay.importers.issues import Issues
+from replay.importers.kinds import to_object
+from replay.importers.recording.change import (
+    Change,
+    Raw,
+    condition,
+    deletion_asked,
+    kind,
+    meta,
+    part,
+    phase,
+    ref,
+    uid,
+    version,
+)
+from replay.importers.recording.changes import open_changes
+from replay.importers.recording.history import History, Step
+from replay.importers.recording.survey import TERMINAL
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from services.kube.pod import DEFAULT_SCHEDULER
+from services.rpc.errors import FieldError
+
+_VICTIM = "PreemptionByScheduler"
+
+
+def read_recording(
+    paths: Sequence[Path], *, format_name: str | None, scheduler_names: Collection[str]
+) -> Recording:
+    """Read a recording whole; its decisions are those about pods of `scheduler_names`.
+
+    Memory is bounded by the number of changes. Raises TraceError for what is no recording.
+    """
+    issues = Issues()
+    reader = _Reader(issues, frozenset(scheduler_names))
+    reader.read(open_changes(paths, format=format_name, issues=issues))
+    log = decision_log(paths)
+    decisions = with_victims(
+        reader.decisions, reader.victims, recorded_preemptors(paths), reader.pods
+    )
+    return Recording(
+        events=reader.events,
+        decisions=in_decided_order(decisions, log),
+        kubernetes_version=reader.kubernetes_version,
+        has_order=log is not None,
+        notes=[f"{each.kind}: {each.message} ({each.count} times)" for each in issues],
+    )
+
+
+class _Reader:
+    def __init__(self, issues: Issues, scheduler_names: frozenset[str]) -> None:
+        self.events: list[RecordedEvent] = []
+        self.decisions: list[RecordedDecision] = []
+        self.victims: list[MarkedVictim] = []
+        self.pods: dict[str, KnownPod] = {}
+        self.kubernetes_version = ""
+        self._issues = issues
+        self._names = scheduler_names
+        self._objects: dict[str, Object] = {}
+        self._now_ns = 0
+
+    def read(self, changes: Iterable[Change]) -> None:
+        """Take all changes."""
+        history = History(self._issues)
+        for change in changes:
+            for step in history.follow(change):
+                self._take(step)
+
+    def _take(self, step: Step) -> None:
+        if not step.initial:
+            self._now_ns = max(self._now_ns, step.at_ns)
+        object_uid = uid(step.new)
+        old = self._objects.get(object_uid)
+        try:
+            new = None if step.deleted else to_object(step.new)
+        except FieldError as error:
+            self._issues.add("unreadable-object", step.where, f"{kind(step.new)}: {error}")
+            return
+        if new is None:
+            self._objects.pop(object_uid, None)
+        else:
+            self._objects[object_uid] = new
+        if kind(step.new) == "Pod" and (self._is_ours(step.new) or _node(step.new)):
+            self._take_pod(step)
+        elif kind(step.new) == "Node" and not self.kubernetes_version:
+            info = part(part(step.new, "status"), "nodeInfo")
+            self.kubernetes_version = str(info.get("kubeletVersion") or "")
+        self.events.append(
+            RecordedEvent(
+                at_ns=self._now_ns,
+                version=version(step.new),
+                ref=_ref(step.new),
+                old=old,
+                new=new,
+                matters=step.deleted or step.old is None or _matters(step.old, step.new),
+            )
+        )
+
+    def _take_pod(self, step: Step) -> None:
+        pod = _ref(step.new)
+        self.pods.setdefault(pod.uid, KnownPod(ref=pod, position=len(self.events)))
+        old, new = step.old or {}, step.new
+        if _disruption(new) == _VICTIM != _disruption(old):
+            self.victims.append(
+                MarkedVictim(
+                    uid=pod.uid,
+                    name=f"{pod.namespace}/{pod.name}",
+                    node=_node(new),
+                    position=len(self.events),
+                    at_ns=self._now_ns,
+                )
+            )
+        if step.initial or step.deleted or not self._is_ours(new):
+            return
+        nominated, message = _nominated(new), _refusal(new)
+        if _node(new) and not _node(old):
+            self._decided(Kind.BIND, step, node=_node(new))
+        elif nominated and nominated != _nominated(old):
+            self._decided(Kind.PREEMPTION, step, node=nominated, message=message)
+        elif message and message != _refusal(old):
+            self._failed(step, nominated, message)
+
+    def _failed(self, step: Step, nominated: str, message: str) -> None:
+        """Take a failed attempt.
+
+        One that keeps its nomination and says nothing of preemption has preempted once more for
+        the same node.
+        """
+        if nominated and PREEMPTION_MARK not in message:
+            self._decided(Kind.PREEMPTION, step, node=nominated, message=message)
+        else:
+            self._decided(Kind.FAILURE, step, message=message)
+
+    def _decided(self, what: Kind, step: Step, *, node: str = "", message: str = "") -> None:
+        self.decisions.append(
+            RecordedDecision(
+                kind=what,
+                pod=_ref(step.new),
+                written=len(self.events),
+                position=len(self.events),
+                at_ns=self._now_ns,
+                version=version(step.new),
+                node=node,
+                message=message,
+            )
+        )
+
+    def _is_ours(self, raw: Raw) -> bool:
+        return (part(raw, "spec").get("schedulerName") or DEFAULT_SCHEDULER) in self._names
+
+
+def _ref(raw: Raw) -> ObjectRef:
+    named = ref(raw)
+    named.uid = uid(raw)
+    return named
+
+
+def _node(raw: Raw) -> str:
+    return str(part(raw, "spec").get("nodeName") or "")
+
+
+def _nominated(raw: Raw) -> str:
+    return str(part(raw, "status").get("nominatedNodeName") or "")
+
+
+def _refusal(raw: Raw) -> str:
+    """Return what the last attempt wrote, "" where none failed for want of a node."""
+    scheduled = condition(raw, "PodScheduled")
+    if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
+        return ""
+    return str(scheduled.get("message") or "")
+
+
+def _disruption(raw: Raw) -> str:
+    target = condition(raw, "DisruptionTarget")
+    return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
+def _matters(old: Raw, new: Raw) -> bool:
+    """Tell whether a scheduler could decide otherwise for the change."""
+    if part(old, "spec") != part(new, "spec") or meta(old).get("labels") != meta(new).get("labels"):
+        return True
+    before, after = part(old, "status"), part(new, "status")
+    match kind(new):
+        case "Pod":
+            ended = (phase(old) in TERMINAL) != (phase(new) in TERMINAL)
+            asked = deletion_asked(old) != deletion_asked(new)
+            return ended or asked or _nominated(old) != _nominated(new)
+        case "Node":
+            return any(before.get(name) != after.get(name) for name in ("allocatable", "images"))
+        case _:
+            return before != after

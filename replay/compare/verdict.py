@@ -1,0 +1,145 @@
+"""One recorded decision against what a scheduler would decide in its place. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from replay.compare.recorded import Kind, RecordedDecision
+from replay.compare.texts import told
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+
+class Ground(Enum):
+    """Why the two agree, or that they differ.
+
+    ONE_NODE: one node was feasible (or the nominated node was taken unscored). UNIQUE_BEST: one
+    node scored best. TIED: the recorded node is among several that are exactly equal. VICTIMS: same
+    node and victims. NO_NODE: both find none, for the same reasons.
+    NOT_PENDING: the recording does not show the pod as pending then, so nothing was judged.
+    """
+
+    ONE_NODE = "one feasible node"
+    UNIQUE_BEST = "a unique best node"
+    TIED = "among equal best nodes"
+    VICTIMS = "the same node and victims"
+    NO_NODE = "the same refusal"
+    DIFFERS = "differs"
+    NOT_PENDING = "the pod was not pending"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How a recorded decision was judged; `expected` is the recording's, `got` the scheduler's."""
+
+    ground: Ground
+    expected: str
+    got: str
+
+    @property
+    def agrees(self) -> bool:
+        """Tell whether they agree."""
+        return self.ground not in {Ground.DIFFERS, Ground.NOT_PENDING}
+
+
+def judged(
+    decision: RecordedDecision,
+    found: scheduler_pb2.Evaluation,
+    terminating: Collection[str] = (),
+) -> Verdict:
+    """Judge a decision by the verdicts found in its state.
+
+    `terminating` are the UIDs of pods that were being deleted then: a preemption needs them gone,
+    but deletes them no more.
+    """
+    return Verdict(
+        ground=_ground(decision, found, terminating),
+        expected=_recorded(decision),
+        got=_got(found, terminating),
+    )
+
+
+def _ground(
+    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str]
+) -> Ground:
+    match decision.kind:
+        case Kind.BIND:
+            return _bind_ground(decision.node, found)
+        case Kind.PREEMPTION:
+            agrees = _same_victims(decision, found, terminating)
+            if agrees and decision.message:
+                agrees = told(decision.message).filters == told(found.fit_error).filters
+            return Ground.VICTIMS if agrees else Ground.DIFFERS
+        case Kind.FAILURE:
+            same = not found.host and told(decision.message) == told(message(found))
+            return Ground.NO_NODE if same and not found.preemption.picked else Ground.DIFFERS
+
+
+def _bind_ground(node: str, found: scheduler_pb2.Evaluation) -> Ground:
+    if found.fast_path == "nominatedNode" or found.feasible_nodes == 1:
+        return Ground.ONE_NODE if found.host == node else Ground.DIFFERS
+    if node not in found.best_nodes:
+        return Ground.DIFFERS
+    return Ground.UNIQUE_BEST if len(found.best_nodes) == 1 else Ground.TIED
+
+
+def _same_victims(
+    decision: RecordedDecision, found: scheduler_pb2.Evaluation, terminating: Collection[str]
+) -> bool:
+    preemption = found.preemption
+    if decision.node != preemption.picked and decision.node not in preemption.picked_ties:
+        return False
+    if decision.victims is None:
+        return True
+    return list(decision.victims) == victims_on(found, decision.node, terminating)
+
+
+def victims_on(
+    found: scheduler_pb2.Evaluation, node: str, terminating: Collection[str]
+) -> list[str]:
+    """Return the pods, as NAMESPACE/NAME and sorted, whose deletion would be asked for there."""
+    return sorted(
+        f"{victim.pod.namespace}/{victim.pod.name}"
+        for candidate in found.preemption.candidates
+        if candidate.node_name == node
+        for victim in candidate.victims
+        if victim.pod.uid not in terminating
+    )
+
+
+def message(found: scheduler_pb2.Evaluation) -> str:
+    """Return what a failed attempt would write, in kube-scheduler's words."""
+    text = found.preemption.message
+    return f"{found.fit_error} {text}" if text else found.fit_error
+
+
+def _recorded(decision: RecordedDecision) -> str:
+    match decision.kind:
+        case Kind.BIND:
+            return f"bound to {decision.node}"
+        case Kind.PREEMPTION:
+            return f"nominated to {decision.node}{_victims(decision.victims)}"
+        case Kind.FAILURE:
+            return decision.message
+
+
+def _got(found: scheduler_pb2.Evaluation, terminating: Collection[str]) -> str:
+    preemption = found.preemption
+    if found.error:
+        return f"error: {found.error}"
+    if found.host:
+        best = [found.host] if found.fast_path else found.best_nodes
+        shown = ", ".join(best[:4]) + (", ..." if len(best) > 4 else "")
+        return f"bound to {shown} ({len(best)} best of {found.feasible_nodes} feasible)"
+    if preemption.picked:
+        names = victims_on(found, preemption.picked, terminating)
+        ties = f" ({len(preemption.picked_ties)} equal nodes)" if preemption.picked_ties else ""
+        return f"nominated to {preemption.picked}{_victims(names)}{ties}"
+    return message(found)
+
+
+def _victims(names: Collection[str] | None) -> str:
+    if names is None:
+        return ""
+    return f" over {', '.join(names)}" if names else " without a new victim"

@@ -1,0 +1,179 @@
+"""What the judge is told before each decision, and what becomes of its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from replay.compare.comparison import Comparison
+from replay.compare.explain import Reason
+from replay.compare.findings import Finding, Outcome, Report
+from replay.compare.recorded import Kind, Recording
+from replay.compare.state import Cluster
+from replay.compare.verdict import Ground
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from tests.unit.compare.builders import FIT, node, pod, recording, victim
+from tests.unit.importers.builders import line
+
+Answer = Callable[[str, frozenset[str]], scheduler_pb2.Evaluation]
+
+
+class FakeJudge:
+    """Answers by the pod's name and the pods that are on a node as it was told."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.bound: set[str] = set()
+        self.seen: list[tuple[str, frozenset[str]]] = []
+
+    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Note which pods are on a node."""
+        del at_ns
+        for event in events:
+            if event.HasField("patch"):
+                self.bound.add(event.patch.pod.uid)
+            for told in (event.add, event.update):
+                if told.pod.spec.node_name:
+                    self.bound.add(told.pod.metadata.uid)
+            self.bound.discard(event.delete.uid)
+
+    def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
+        """Answer in the state that was told."""
+        self.seen.append((pod.name, frozenset(self.bound)))
+        return self.answer(pod.name, frozenset(self.bound))
+
+    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+        """Answer in a cluster of its own."""
+        del at_ns
+        bound = {each.pod.metadata.uid for each in cluster.objects if each.HasField("pod")}
+        return self.answer(cluster.pod.metadata.name, frozenset(bound))
+
+
+def best(*nodes: str) -> scheduler_pb2.Evaluation:
+    """Return the verdict for a pod whose best nodes are these."""
+    return scheduler_pb2.Evaluation(host=nodes[0], best_nodes=nodes, feasible_nodes=len(nodes) + 1)
+
+
+def findings(found: Recording, answer: Answer, changed: Answer | None = None) -> list[Finding]:
+    """Compare with judges that answer so."""
+    other = FakeJudge(changed) if changed else None
+    return list(Comparison(found, FakeJudge(answer), other).findings())
+
+
+def two_bound(folder: Path) -> Recording:
+    """Return a recording in which `a` is bound to n and then `b` to m."""
+    return recording(
+        folder,
+        node("n", 1),
+        node("m", 2),
+        line(3, "ADDED", pod("a", 3)),
+        line(3, "ADDED", pod("b", 4)),
+        line(4, "MODIFIED", pod("a", 5, node="n")),
+        line(4, "MODIFIED", pod("b", 6, node="m")),
+    )
+
+
+def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:
+    """`b` is judged with `a` on its recorded node, though the judge would have taken another."""
+    judge = FakeJudge(lambda _name, _bound: best("m"))
+    found = list(Comparison(two_bound(tmp_path), judge).findings())
+    assert judge.seen == [("a", frozenset()), ("b", frozenset({"uid-a"}))]
+    assert [each.outcome for each in found] == [Outcome.DIFFERS, Outcome.AGREES]
+
+
+def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path) -> None:
+    """By the log `b` was first; resourceVersion alone would have it the other way."""
+    ordered = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("a", 3)),
+        line(3, "ADDED", pod("b", 4)),
+        line(4, "MODIFIED", pod("a", 5, node="n")),
+        line(4, "MODIFIED", pod("b", 6, node="n")),
+        log=[{"pod": "default/b", "node": "n"}, {"pod": "default/a", "node": "n"}],
+    )
+    judge = FakeJudge(lambda name, bound: best("n" if name == "b" or "uid-b" in bound else "m"))
+    found = list(Comparison(ordered, judge).findings())
+    assert judge.seen == [("b", frozenset()), ("a", frozenset({"uid-b"}))]
+    assert [each.outcome for each in found] == [Outcome.AGREES, Outcome.AGREES]
+    assert [each.explanation and each.explanation.reason for each in found] == [None, Reason.ORDER]
+
+
+def test_exact_ties_agree(tmp_path: Path) -> None:
+    """The recorded node is one of the best."""
+    found = findings(two_bound(tmp_path), lambda _name, _bound: best("m", "n"))
+    assert {each.verdict.ground for each in found} == {Ground.TIED}
+
+
+def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Path) -> None:
+    """By the judge that has them."""
+    found = findings(
+        two_bound(tmp_path),
+        lambda _name, _bound: best("x"),
+        lambda name, _bound: best("n" if name == "a" else "m"),
+    )
+    assert {each.outcome for each in found} == {Outcome.EXPLAINED}
+    assert {each.explanation.reason for each in found if each.explanation} == {Reason.CHANGE}
+
+
+def test_another_order_of_what_was_bound_at_one_time_explains(tmp_path: Path) -> None:
+    """`b` agrees where `a`, bound just before it, had not been decided."""
+    found = findings(
+        two_bound(tmp_path), lambda name, bound: best("n" if name == "a" or bound else "m")
+    )
+    explained = found[1].explanation
+    assert explained is not None
+    assert (explained.reason, found[1].outcome) == (Reason.ORDER, Outcome.EXPLAINED)
+
+
+def test_a_change_that_was_not_seen_yet_explains(tmp_path: Path) -> None:
+    """`b` agrees in the state before `old` went."""
+    recorded = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("b", 2)),
+        line(3, "ADDED", pod("old", 3, node="n")),
+        line(4, "DELETED", pod("old", 4, node="n")),
+        line(4, "MODIFIED", pod("b", 5, node="m")),
+    )
+    found = findings(recorded, lambda _name, bound: best("m" if "uid-old" in bound else "n"))
+    explained = found[-1].explanation
+    assert explained is not None
+    assert (explained.reason, found[-1].outcome) == (Reason.LATE, Outcome.EXPLAINED)
+
+
+def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
+    """A victim more or less is another decision."""
+    recorded = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("low", 2)),
+        line(3, "MODIFIED", pod("low", 3, node="n")),
+        line(5, "ADDED", pod("high", 4)),
+        line(8, "MODIFIED", victim("low", 5, "n")),
+        line(8, "MODIFIED", pod("high", 6, refused=FIT, status={"nominatedNodeName": "n"})),
+    )
+
+    def answer(*names: str) -> Answer:
+        found = scheduler_pb2.Evaluation(fit_error=FIT)
+        found.preemption.picked = "n"
+        candidate = found.preemption.candidates.add(node_name="n")
+        for name in names:
+            candidate.victims.add().pod.uid = f"uid-{name}"
+            candidate.victims[-1].pod.namespace = "default"
+            candidate.victims[-1].pod.name = name
+        return lambda name, _bound: found if name == "high" else best("n")
+
+    assert findings(recorded, answer("low"))[-1].verdict.ground is Ground.VICTIMS
+    assert findings(recorded, answer("low", "more"))[-1].outcome is Outcome.DIFFERS
+
+
+def test_a_report_counts_and_tells_what_is_not_plain(tmp_path: Path) -> None:
+    """What agrees of itself is counted only."""
+    report = Report(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
+    report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))
+    assert report.outcomes[Kind.BIND, Outcome.AGREES] == 1
+    assert report.of(Outcome.DIFFERS) == 1
+    told = report.to_mapping()["findings"]
+    assert [(each["pod"], each["outcome"]) for each in told] == [("default/a", "differs")]

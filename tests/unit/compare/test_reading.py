@@ -1,0 +1,124 @@
+"""Which decisions a recording tells, where they stand, and whose victims were whose."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.compare.reading import read_recording
+from replay.compare.recorded import Kind
+from replay.trace.errors import TraceError
+from tests.unit.compare.builders import FIT, node, pod, preempted_event, recording, victim
+from tests.unit.importers.builders import Raw, line
+
+HELPLESS = f"{FIT} preemption: 0/1 nodes are available: 1 Preemption is not helpful."
+
+
+def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> None:
+    """Each is told by the change that wrote it."""
+    found = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("a", 2)),
+        line(4, "MODIFIED", pod("a", 3, node="n")),
+        line(5, "ADDED", pod("b", 4)),
+        line(6, "MODIFIED", pod("b", 5, refused=HELPLESS)),
+        line(7, "MODIFIED", pod("b", 6, refused=FIT, status={"nominatedNodeName": "n"})),
+    )
+    told = [(each.kind, each.pod.name, each.node, each.position) for each in found.decisions]
+    assert told == [
+        (Kind.BIND, "a", "n", 2),
+        (Kind.FAILURE, "b", "", 4),
+        (Kind.PREEMPTION, "b", "n", 5),
+    ]
+
+
+def test_a_gated_pod_and_one_of_another_scheduler_are_not_decided_about(tmp_path: Path) -> None:
+    """The scheduler never tried the first, and is not asked about the second."""
+    gated = pod("gated", 2, conditions=[("PodScheduled", "False", "SchedulingGated")])
+    other = pod("other", 3)
+    other["spec"]["schedulerName"] = "other"
+    bound = pod("other", 4, node="n")
+    bound["spec"]["schedulerName"] = "other"
+    lines = (
+        node("n", 1),
+        line(3, "ADDED", gated),
+        line(3, "ADDED", other),
+        line(4, "MODIFIED", bound),
+    )
+    assert recording(tmp_path, *lines).decisions == []
+    ours = recording(tmp_path, *lines, scheduler_names=["other"])
+    assert [each.pod.name for each in ours.decisions] == ["other"]
+
+
+def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempted_again(
+    tmp_path: Path,
+) -> None:
+    """Its nomination does not change, so that the message alone tells."""
+    nominated = {"nominatedNodeName": "n"}
+    found = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("b", 2)),
+        line(4, "MODIFIED", pod("b", 3, refused=FIT, status=nominated)),
+        line(5, "MODIFIED", pod("b", 4, refused=FIT.replace("cpu", "memory"), status=nominated)),
+    )
+    assert [each.kind for each in found.decisions] == [Kind.PREEMPTION, Kind.PREEMPTION]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_decision_stands_before_the_first_mark_of_its_victims(tmp_path: Path, told: bool) -> None:
+    """Whether an Event names the preemptor, or the node alone does."""
+    found = recording(
+        tmp_path,
+        node("n", 1),
+        line(3, "ADDED", pod("low", 2)),
+        line(3, "MODIFIED", pod("low", 3, node="n")),
+        line(4, "ADDED", pod("high", 4)),
+        line(5, "MODIFIED", victim("low", 5, "n")),
+        line(5, "MODIFIED", pod("high", 6, refused=FIT, status={"nominatedNodeName": "n"})),
+        events=[preempted_event("low", "high", "n")] if told else (),
+    )
+    last = found.decisions[-1]
+    assert (last.position, last.written, last.victims) == (4, 5, ("default/low",))
+
+
+def test_where_events_are_recorded_a_nomination_without_any_had_no_victim(tmp_path: Path) -> None:
+    """Without Events its victims are not known."""
+    lines = (
+        node("n", 1),
+        line(4, "ADDED", pod("high", 4)),
+        line(5, "MODIFIED", pod("high", 6, refused=FIT, status={"nominatedNodeName": "n"})),
+    )
+    assert recording(tmp_path, *lines).decisions[0].victims is None
+    other = [preempted_event("somebody", "else", "m")]
+    assert recording(tmp_path, *lines, events=other).decisions[0].victims == ()
+
+
+def test_the_logs_order_lets_a_binding_stand_before_what_was_decided_later(tmp_path: Path) -> None:
+    """`b` was decided first, and so before `a` was written."""
+    lines = (
+        node("n", 1),
+        line(3, "ADDED", pod("a", 2)),
+        line(3, "ADDED", pod("b", 3)),
+        line(4, "MODIFIED", pod("a", 4, node="n")),
+        line(4, "MODIFIED", pod("b", 5, node="n")),
+    )
+    plain = recording(tmp_path, *lines)
+    assert [(each.pod.name, each.position) for each in plain.decisions] == [("a", 3), ("b", 4)]
+    log: list[Raw] = [
+        {"pod": "default/b", "node": "n", "feasible": 1},
+        {"pod": "default/a", "node": "n"},
+    ]
+    ordered = recording(tmp_path, *lines, log=log)
+    assert ordered.has_order
+    assert [(each.pod.name, each.position) for each in ordered.decisions] == [("b", 3), ("a", 3)]
+
+
+def test_a_trace_that_is_no_recording_is_refused(tmp_path: Path) -> None:
+    """It does not hold the states in which decisions were taken."""
+    manifest = tmp_path / "pods.yaml"
+    manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
+    with pytest.raises(TraceError, match="give the recording itself"):
+        read_recording([manifest], format_name=None, scheduler_names=["default-scheduler"])

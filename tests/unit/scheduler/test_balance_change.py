@@ -1,0 +1,48 @@
+"""NodeResourcesBalancedAllocation as v1.36 has it: the change of a node's balance counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from services.scheduler.core.evaluate import evaluate
+from services.scheduler.core.framework import Framework
+from services.scheduler.core.registry import SERVED
+from services.scheduler.core.rules import RULES
+from services.scheduler.core.snapshot import Snapshot
+from tests.builders import make_node, make_pod
+
+NAME = "NodeResourcesBalancedAllocation"
+
+
+def score(held: dict[str, str] | None, requests: dict[str, str]) -> int:
+    """Return the score of a node of 10 cpu and 10Gi that holds a pod, for another pod."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("n").capacity(cpu="10", memory="10Gi").obj())
+    if held is not None:
+        snapshot.set_pod(make_pod("held").req(held).node("n").obj())
+    rules = RULES["v1.36"]
+    framework = Framework(snapshot, rules.profile, {**SERVED, **rules.plugins})
+    found = evaluate(framework, make_pod("p").req(requests).obj())
+    return found.scores[NAME]["n"].normalized
+
+
+@pytest.mark.parametrize(
+    ("held", "requests", "expected"),
+    [
+        (None, {"cpu": "1", "memory": "1Gi"}, 75),
+        (None, {"cpu": "10"}, 50),
+        ({"cpu": "10"}, {"memory": "10Gi"}, 100),
+        ({"cpu": "5"}, {"cpu": "1"}, 72),
+        ({"cpu": "5"}, {"memory": "2Gi"}, 80),
+    ],
+)
+def test_what_betters_the_balance_scores_above_75(
+    held: dict[str, str] | None, requests: dict[str, str], expected: int
+) -> None:
+    """50 plus half of (50 plus the score with the pod less that without), each truncated."""
+    assert score(held, requests) == expected
+
+
+def test_the_other_rules_keep_their_own_score() -> None:
+    """Only v1.36 has a plugin of its own."""
+    assert {name for name, rules in RULES.items() if rules.plugins} == {"v1.36"}
