@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 
-.PHONY: help setup protos check format test bench demo up down clean
+.PHONY: help setup protos check format test bench bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,6 +46,17 @@ demo: $(STAMP) ## replay the two bundled traces and show what happened
 
 bench: $(STAMP) ## what a replay costs: pods/s, CPU of each process, memory
 	$(BIN)/python -m benchmarks.openb_like
+
+bench-scheduler: $(STAMP) ## what decisions cost, plain and with constraints, at 1,000 and 5,000 nodes
+	$(BIN)/python -m benchmarks.scheduler_core
+	$(BIN)/python -m benchmarks.scheduler_constraints 1000
+	$(BIN)/python -m benchmarks.scheduler_constraints 5000
+
+bench-queue: $(STAMP) ## what the queue costs from 1,000 to 1,000,000 pods
+	$(BIN)/python -m benchmarks.queue_scale
+
+bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
+	$(BIN)/python -m benchmarks.eviction_fleet
 
 up: ## the three services in containers, on 127.0.0.1:50051 to 50053
 	$(COMPOSE) up --build --detach
