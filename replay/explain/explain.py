@@ -178,8 +178,8 @@ def _node(verdict: scheduler_pb2.NodeVerdict) -> Node:
 
 
 def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
-    """Return the best node beside the one that was taken, which stands first."""
-    if len(fitting) < 2:
+    """Return the best node beside the one that was taken, which stands first; None unscored."""
+    if len(fitting) < 2 or not fitting[0].scores:
         return None
     taken, second = _node(fitting[0]), _node(fitting[1])
     lost = {
