@@ -129,6 +129,7 @@ def _put_together(
         node=node,
         message=message or evaluation.fit_error,
         refused_binding=entry.refused if entry is not None else "",
+        gates=() if entry is not None else target.life.gates_at(found.at_ns),
         profile=evaluation.profile,
         nodes=len(evaluation.nodes),
         feasible_nodes=evaluation.feasible_nodes,

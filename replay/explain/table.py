@@ -45,6 +45,8 @@ def _print_head(found: Explanation, console: Console) -> None:
     )
     if found.message:
         _say(console, escape(found.message))
+    if found.gates:
+        _say(console, f"its scheduling gates hold it back: {escape(', '.join(found.gates))}")
     if found.refused_binding:
         _say(console, f"the binding was refused: {escape(found.refused_binding)}")
 

@@ -43,6 +43,19 @@ WORKLOAD = GenerateOptions(
 )
 BURST_NS = 60 * SECOND_NS
 WIDTH = 80
+GATED = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: held, namespace: default}
+spec:
+  schedulingGates: [{name: example.com/wait}]
+  containers: [{name: c, image: x, resources: {requests: {cpu: "1"}}}]
+"""
 
 
 @dataclass(slots=True)
@@ -186,6 +199,17 @@ def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path)
     assert waits.waiting.sub_queue == "unschedulable pods"
     assert waits.waiting.at_ns - waits.start_ns == 20 * SECOND_NS
     assert "AssignedPodDelete" in waits.waiting.events[""]
+
+
+def test_a_gated_pod_is_told_its_gates(services: EmbeddedServices, tmp_path: Path) -> None:
+    """It was not tried; the nodes are judged as they stand."""
+    manifest = tmp_path / "gated.yaml"
+    manifest.write_text(GATED, encoding="utf-8")
+    finished = run(services, trace([manifest]), tmp_path / "run").run
+    found = explain(finished, Wish(pod="held"), address=services.processes["scheduler"].address)
+    assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
+    assert found.feasible_nodes == 1
+    assert "hold it back: example.com/wait" in printed(found)
 
 
 def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:
