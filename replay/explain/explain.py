@@ -129,6 +129,7 @@ def _put_together(
         node=node,
         message=message or evaluation.fit_error,
         refused_binding=entry.refused if entry is not None else "",
+        gates=() if entry is not None else target.life.gates_at(found.at_ns),
         profile=evaluation.profile,
         nodes=len(evaluation.nodes),
         feasible_nodes=evaluation.feasible_nodes,
@@ -178,8 +179,8 @@ def _node(verdict: scheduler_pb2.NodeVerdict) -> Node:
 
 
 def _runner_up(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
-    """Return the best node beside the one that was taken, which stands first."""
-    if len(fitting) < 2:
+    """Return the best node beside the one that was taken, which stands first; None unscored."""
+    if len(fitting) < 2 or not fitting[0].scores:
         return None
     taken, second = _node(fitting[0]), _node(fitting[1])
     lost = {

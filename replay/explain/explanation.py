@@ -134,6 +134,7 @@ class Explanation:
 
     decision: "scheduled", "nominated", "unschedulable", "failed", or "not tried". node: where to.
     message: kube-scheduler's words. refused_binding: why the cluster did not carry a binding out.
+    gates: scheduling gates that hold the pod back where it was not tried.
     evaluated_nodes: those that the attempt looked at; 0 where no node was taken.
     """
 
@@ -149,6 +150,7 @@ class Explanation:
     node: str
     message: str
     refused_binding: str
+    gates: tuple[str, ...]
     profile: str
     nodes: int
     feasible_nodes: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-_WORDS = frozenset({"NODE", "PLUGIN", "REASON", "SUCH AS", "POD"})
+_WORDS = frozenset({"NODE", "PLUGIN", "REASON", "SUCH AS", "POD", "LOT", "BUDGET"})
 
 
 def new_table(*columns: str) -> Table:

@@ -70,15 +70,13 @@ def _print_candidates(found: Preemption, console: Console) -> None:
 
 
 def _print_picked(picked: Candidate, pod: str, console: Console) -> None:
-    console.print(f"\n[bold]On {escape(picked.node)}[/]", highlight=False)
+    table = new_table("LOT", "POD", "PRIORITY", "BUDGET")
     for victim in picked.victims:
-        guarded = ", against its disruption budget" if victim.violates_budget else ""
-        console.print(
-            f"  victim     {escape(victim.pod)}, priority {victim.priority}{guarded}",
-            highlight=False,
-        )
+        budget = "violated" if victim.violates_budget else "-"
+        table.add_row("victim", escape(victim.pod), f"{victim.priority}", budget)
     for name in picked.reprieved:
-        console.print(f"  reprieved  {escape(name)}", highlight=False)
+        table.add_row("reprieved", escape(name), "", "")
+    print_table(f"On {escape(picked.node)}", table, console)
     if picked.reprieved:
         console.print(
             f"Who is reprieved was put back in turn (first those whose budget is spent, then the "

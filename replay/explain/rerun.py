@@ -102,7 +102,8 @@ class Rerun:
                 return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
         if target.until_ns is not None:
             self._tell_all(_until(instants, target.until_ns))
-        later = self._evaluate(target.life.uid, target.attempt + 1)
+        shown = 1 if evaluation is not None else 0
+        later = self._evaluate(target.life.uid, target.attempt + 1, top_k=shown)
         if later is None:
             if evaluation is None:
                 raise RunError(f"pod {target.life.key} is not pending at that moment")
@@ -180,9 +181,13 @@ class Rerun:
         for _ in told:
             self._scheduler.answer()
 
-    def _evaluate(self, uid: str, attempt: int) -> service_pb2.EvaluatePendingResponse | None:
+    def _evaluate(
+        self, uid: str, attempt: int, *, top_k: int = 0
+    ) -> service_pb2.EvaluatePendingResponse | None:
         """Return every verdict about a pending pod, None where it is none."""
-        request = service_pb2.EvaluatePendingRequest(stamp=self._stamp, attempt=attempt)
+        request = service_pb2.EvaluatePendingRequest(
+            stamp=self._stamp, attempt=attempt, top_k=top_k
+        )
         request.pod.uid = uid
         try:
             return self._stub.EvaluatePending(request, timeout=DEADLINE_S)

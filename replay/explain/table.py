@@ -41,10 +41,12 @@ def _print_head(found: Explanation, console: Console) -> None:
     how = f" ({_how(found)})" if found.decision == "scheduled" else ""
     _say(
         console,
-        f"{said}{how}: {found.feasible_nodes:,} of {counted(found.nodes, 'node')} fit",
+        f"{said}{how}; it fits {found.feasible_nodes:,} of {counted(found.nodes, 'node')}",
     )
     if found.message:
         _say(console, escape(found.message))
+    if found.gates:
+        _say(console, f"its scheduling gates hold it back: {escape(', '.join(found.gates))}")
     if found.refused_binding:
         _say(console, f"the binding was refused: {escape(found.refused_binding)}")
 
@@ -55,6 +57,8 @@ def _how(found: Explanation) -> str:
             return "its nominated node, tried before any other"
         case "singleFeasibleNode":
             return "the only one, so that no score is asked"
+    if found.best and not found.best[0].scores:
+        return f"one of {found.tied_nodes:,}, none of which is scored"
     if found.tied_nodes > 1:
         return f"one of {found.tied_nodes:,} with the best score, by the tie-break"
     return "the best score"

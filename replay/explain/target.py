@@ -6,12 +6,13 @@ What a run's files say is all that is read here; nothing is decided again.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.results import durations
 from replay.results.errors import RunError
 from replay.results.run_directory import HISTORY, RunDirectory
+from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 _NEAR = 3
@@ -34,7 +35,10 @@ class Wish:
 
 @dataclass(slots=True, kw_only=True)
 class Life:
-    """A pod as the scheduler was told of it; times in ns since the Unix epoch."""
+    """A pod as the scheduler was told of it; times in ns since the Unix epoch.
+
+    `gates` are its scheduling gates from each of these times on.
+    """
 
     uid: str
     namespace: str
@@ -42,12 +46,18 @@ class Life:
     came_ns: int
     node_name: str
     gone_ns: int | None = None
+    gates: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     entries: list[trace_pb2.Decision] = field(default_factory=list)
 
     @property
     def key(self) -> str:
         """Return namespace/name."""
         return f"{self.namespace}/{self.name}"
+
+    def gates_at(self, at_ns: int) -> tuple[str, ...]:
+        """Return the scheduling gates that the pod has at a moment."""
+        past = [gates for since_ns, gates in self.gates if since_ns <= at_ns]
+        return past[-1] if past else ()
 
     @property
     def attempts(self) -> list[trace_pb2.Decision]:
@@ -130,12 +140,20 @@ def _lives(run: RunDirectory) -> tuple[int, int, dict[str, Life]]:
                     came_ns=event.at_ns,
                     node_name=spec.node_name,
                 )
+            if case in {"add", "update"}:
+                _note_gates(lives, event.at_ns, getattr(event, case).pod)
             elif case == "delete" and event.delete.uid in lives:
                 lives[event.delete.uid].gone_ns = event.at_ns
         end_ns = round_.at_ns
     if start_ns is None:
         raise RunError(f"{run.path}: the history is empty, nothing was decided")
     return start_ns, end_ns, lives
+
+
+def _note_gates(lives: Mapping[str, Life], at_ns: int, pod: pod_pb2.Pod) -> None:
+    life = lives.get(pod.metadata.uid)
+    if life is not None:
+        life.gates.append((at_ns, tuple(gate.name for gate in pod.spec.scheduling_gates)))
 
 
 def _chosen(wish: Wish, lives: dict[str, Life], start_ns: int, until_ns: int) -> Life:

@@ -53,6 +53,7 @@ def session_to_plain(
         "unanswered": [
             saved_decisions.to_row(each, pods.place, pods.places) for each in memory.unanswered
         ],
+        "waiting": memory.waiting,
         "plugins": memory.plugins,
         "queue": [_hex(chunk) for chunk in queue],
     }
@@ -92,6 +93,7 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
         choice_mark=plain["choice_mark"],
         held_back=tuple(plain["held_back"]),
         unanswered=tuple(saved_decisions.from_row(row, pods) for row in plain["unanswered"]),
+        waiting=tuple((uid, for_pods) for uid, for_pods in plain["waiting"]),
         plugins=plain["plugins"],
     )
     core.recall(told, memory)

@@ -23,8 +23,12 @@ from replay.explain.target import Wish
 from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.workload import generate
 from replay.results.run_directory import HISTORY, RunDirectory
+from replay.runner import Settings, run_replay
+from replay.world.models import Models
+from reprieve.queue.v1alpha1.queue_pb2 import QueueConfig
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import SchedulerConfig as Config
 from reprieve.trace.v1alpha1 import trace_pb2
-from tests.e2e.replays import DEMOS, run, trace
+from tests.e2e.replays import DEMOS, NO_SPANS, run, trace
 
 pytestmark = pytest.mark.e2e
 
@@ -39,6 +43,19 @@ WORKLOAD = GenerateOptions(
 )
 BURST_NS = 60 * SECOND_NS
 WIDTH = 80
+GATED = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: held, namespace: default}
+spec:
+  schedulingGates: [{name: example.com/wait}]
+  containers: [{name: c, image: x, resources: {requests: {cpu: "1"}}}]
+"""
 
 
 @dataclass(slots=True)
@@ -61,15 +78,29 @@ def bursts() -> Iterator[trace_pb2.Record]:
         yield record
 
 
-@pytest.fixture(scope="module", params=["v1.34", "v1.16"])
+CONFIGS = {
+    "v1.34": Config(seed=3),
+    "v1.34 with its queue": Config(seed=3, queue=QueueConfig(mode="v1.34")),
+    "v1.16": Config(seed=3, rules="v1.16", batch_size=7),
+}
+
+
+@pytest.fixture(scope="module", params=list(CONFIGS))
 def finished(
     request: pytest.FixtureRequest,
     services: EmbeddedServices,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunDirectory:
     """Replay bursts on a full cluster, so that rounds hold many pods."""
-    path = tmp_path_factory.mktemp("explain") / "run"
-    return run(services, bursts(), path, seed=3, rules=request.param).run
+    settings = Settings(
+        version="test",
+        scheduler_address=services.processes["scheduler"].address,
+        scheduler=CONFIGS[request.param],
+        models=Models(eviction=False),
+        run_path=tmp_path_factory.mktemp("explain") / "run",
+        sampling=NO_SPANS,
+    )
+    return run_replay(settings, bursts(), lambda _now_ns, _cluster, _tally: None).run
 
 
 def logged(finished: RunDirectory) -> list[Logged]:
@@ -117,7 +148,8 @@ def test_an_explained_attempt_is_the_one_in_the_log(
         kinds[kind].append(each)
     assert set(kinds) == {"nominated", "unschedulable", "scheduled"}
     for kind, attempts in kinds.items():
-        for each in (attempts[len(attempts) // 3], attempts[-1]):
+        last = attempts[-1:] if kind == "nominated" else []
+        for each in (attempts[len(attempts) // 3], *last):
             found = explained(finished, services, each)
             assert (found.decision, found.attempt) == (kind, each.attempt)
             assert (found.node, found.message) == (each.node, each.message)
@@ -128,10 +160,10 @@ def test_an_explained_attempt_is_the_one_in_the_log(
                 assert found.preemption.decided_by == each.decided_by
                 picked = found.preemption.candidates[0]
                 assert [victim.pod for victim in picked.victims] == each.victims
-            if each.score is not None and found.evaluated_nodes > 1:
+            if kind == "scheduled":
                 assert found.best[0].name == each.node
-                # Where nothing scores, a cycle counts each node as 1 and Evaluate adds up nothing.
-                assert found.best[0].total == (each.score if found.best[0].scores else 0)
+            if each.score is not None and found.best[0].scores:
+                assert found.best[0].total == each.score
                 assert found.runner_up is None or found.runner_up.lost_by >= 0
             if kind == "unschedulable":
                 assert sum(group.count for group in found.refused) == found.nodes == 5
@@ -170,6 +202,17 @@ def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path)
     assert "PodDelete" in waits.waiting.events["NodeResourcesFit"]
 
 
+def test_a_gated_pod_is_told_its_gates(services: EmbeddedServices, tmp_path: Path) -> None:
+    """It was not tried; the nodes are judged as they stand."""
+    manifest = tmp_path / "gated.yaml"
+    manifest.write_text(GATED, encoding="utf-8")
+    finished = run(services, trace([manifest]), tmp_path / "run").run
+    found = explain(finished, Wish(pod="held"), address=services.processes["scheduler"].address)
+    assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
+    assert found.feasible_nodes == 1
+    assert "hold it back: example.com/wait" in printed(found)
+
+
 def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:
     """Both forms say the same; -o json is one object."""
     path = tmp_path / "run"
@@ -178,7 +221,7 @@ def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path
     arguments = ["explain", "nginx-a", str(path), "--attempt", "1", "--scheduler", address]
     shown = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "victim     default/nginx-5754944d6c-9mnxa, priority 0" in shown.output
+    assert "victim  default/nginx-5754944d6c-9mnxa         0  -" in shown.output
     told = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False)
     found = json.loads(told.output)
     assert (found["pod"], found["decision"]) == ("default/nginx-a", "nominated")

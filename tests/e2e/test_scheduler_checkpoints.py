@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grp
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.kube_kinds import object_from_json
+from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import NO_SPANS
 
 pytestmark = pytest.mark.e2e
@@ -107,7 +109,7 @@ def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[sch
     return list(finished.run.rounds())
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["v1.34", "v1.16"])
 def test_a_session_restored_between_any_two_rounds_decides_the_same(
     services: EmbeddedServices, tmp_path: Path, name: str
 ) -> None:
@@ -129,6 +131,31 @@ def test_a_session_restored_between_any_two_rounds_decides_the_same(
         nominated += len(state.nominations)
     assert in_flight > 20
     assert nominated > 2
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("seed", [13, 15])
+def test_a_restored_session_follows_a_random_world(
+    services: EmbeddedServices, name: str, seed: int
+) -> None:
+    """Nodes come and go, pods bring claims, gates, spread and anti-affinity, answers come late."""
+    address = services.processes["scheduler"].address
+    world = RandomWorld(seed)
+    whole, moved = Talker(address, CONFIGS[name]), Talker(address, CONFIGS[name])
+    kinds: Counter[str] = Counter()
+    for number, round_ in enumerate(world.rounds(60)):
+        chunks = moved.saved()
+        chunks[0].info.session = f"random-{name}-{seed}-{number}"
+        moved.close()
+        moved.restore(chunks)
+        said = whole.tell(round_)
+        assert moved.tell(round_) == said, f"round {number}"
+        assert moved.state() == whole.state()
+        outcomes = _outcomes(said)
+        world.decided(outcomes)
+        kinds.update(each.WhichOneof("outcome") or "" for each in outcomes.outcomes)
+    assert kinds["bind"] > 5
+    assert kinds["unschedulable"] > 0
 
 
 def test_a_new_process_goes_on_with_what_another_one_saved(

@@ -14,7 +14,9 @@ class Memory:
     """Of a scheduler between two rounds, beside its snapshot and its pods.
 
     `held_back` are pods that a gate keeps out of a queue without gates. `unanswered` decisions
-    stand in the order in which they were made. `plugins` are the states of stateful plugins, by
+    stand in the order in which they were made. `waiting` are the uids of the pods that wait, and
+    whether pods elsewhere may let each in: that was judged when it came, or last changed, by the
+    cluster as it was then. `plugins` are the states of stateful plugins, by
     scheduler name and plugin.
     """
 
@@ -22,4 +24,5 @@ class Memory:
     choice_mark: int
     held_back: tuple[str, ...]
     unanswered: tuple[Decision, ...]
+    waiting: tuple[tuple[str, bool], ...]
     plugins: Mapping[str, Mapping[str, Plain]]

@@ -289,6 +289,7 @@ class Scheduler:
             choice_mark=self._choice.mark(),
             held_back=tuple(self._mirror.held),
             unanswered=self.unanswered(),
+            waiting=tuple(self._waiting.items()),
             plugins={
                 name: {
                     plugin.name: plugin.saved_state(self.snapshot)
@@ -309,9 +310,9 @@ class Scheduler:
             for plugin in cycle.framework.plugins:
                 if isinstance(plugin, StatefulPlugin):
                     plugin.restore_state(memory.plugins[name][plugin.name], self.snapshot)
-        for pod in pods:
-            self.pods[pod.uid] = pod
-            self._count_waiting(pod)
+        self.pods.update((pod.uid, pod) for pod in pods)
+        for uid, for_pods in memory.waiting:
+            self._waiting.count(uid, for_pods=for_pods)
         self._latest_cycle = memory.latest_cycle
         self._choice.reset(memory.choice_mark)
         self._mirror.hold(memory.held_back)

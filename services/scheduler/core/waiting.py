@@ -29,10 +29,18 @@ class Waiting:
         """Return who they are."""
         return tuple(self._pods)
 
+    def items(self) -> Sequence[tuple[str, bool]]:
+        """Return who they are, and whether pods elsewhere may let each in, as last counted."""
+        return tuple(self._pods.items())
+
     def put(self, pod: Pod, *, for_pods: bool) -> None:
         """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
-        self.drop(pod.uid)
-        self._pods[pod.uid] = for_pods
+        self.count(pod.uid, for_pods=for_pods)
+
+    def count(self, uid: str, *, for_pods: bool) -> None:
+        """Count a pod anew by its uid."""
+        self.drop(uid)
+        self._pods[uid] = for_pods
         self._waiting_for_pods += for_pods
 
     def drop(self, uid: str) -> None:
