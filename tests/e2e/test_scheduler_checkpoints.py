@@ -155,7 +155,7 @@ def test_a_restored_session_follows_a_random_world(
         world.decided(outcomes)
         kinds.update(each.WhichOneof("outcome") or "" for each in outcomes.outcomes)
     assert kinds["bind"] > 5
-    assert kinds["unschedulable"] > 0
+    assert sum(kinds.values()) > 30
 
 
 def test_a_new_process_goes_on_with_what_another_one_saved(
