@@ -42,6 +42,7 @@ class Comparison:
         self._explainer = Explainer(recording, self._state, changed or judge)
         self._assumed: dict[str, int] = {}
         self._decided: dict[str, str] = {}
+        self._outcomes: list[scheduler_pb2.Event] = []
         self._at_ns = 0
         self._explained = 0
 
@@ -97,7 +98,7 @@ class Comparison:
         return Explanation(reason=Reason.ORDER, text=text)
 
     def _advance(self, position: int) -> None:
-        told: list[scheduler_pb2.Event] = []
+        told, self._outcomes = self._outcomes, []
         for place in range(self._state.position, position):
             event = self._recording.events[place]
             self._at_ns = max(self._at_ns, event.at_ns)
@@ -126,7 +127,7 @@ class Comparison:
                 event.update.CopyFrom(written)
             case _:
                 return
-        self._tell([event])
+        self._outcomes.append(event)
 
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
         self._judge.tell(self._at_ns, events)
