@@ -39,9 +39,11 @@ class Comparison:
         self._recording = recording
         self._judge, self._changed = judge, changed
         self._state = RecordedState(recording.events)
-        self._explainer = Explainer(recording, self._state, changed or judge)
+        self._own = Explainer(recording, self._state, judge)
+        self._latest = Explainer(recording, self._state, changed) if changed else self._own
         self._assumed: dict[str, int] = {}
         self._decided: dict[str, str] = {}
+        self._outcomes: list[scheduler_pb2.Event] = []
         self._at_ns = 0
         self._explained = 0
 
@@ -60,7 +62,7 @@ class Comparison:
         verdict = judged(decision, found, self._state.terminating)
         explanation: Explanation | None
         if verdict.agrees:
-            explanation = self._owed_to_order(decision)
+            explanation = self._owed_to_order(decision, self._own)
         else:
             explanation = self._by_change(decision) or self._explain(decision)
         return Finding(
@@ -76,28 +78,32 @@ class Comparison:
         found = self._changed.judge(decision.pod)
         if not judged(decision, found, self._state.terminating).agrees:
             return None
-        return Explanation(reason=Reason.CHANGE, text=CHANGE)
+        order = self._owed_to_order(decision, self._latest)
+        text = f"{CHANGE}; {order.text}" if order else CHANGE
+        return Explanation(reason=Reason.CHANGE, text=text)
 
     def _explain(self, decision: RecordedDecision) -> Explanation | None:
         self._explained += 1
         if self._explained > EXPLAINED_MAX:
             return None
-        return self._explainer.explain(decision, self._decided)
+        return self._latest.explain(decision, self._decided)
 
-    def _owed_to_order(self, decision: RecordedDecision) -> Explanation | None:
+    def _owed_to_order(
+        self, decision: RecordedDecision, explainer: Explainer
+    ) -> Explanation | None:
         """Tell whether an agreement needs the log's order: it fails by resourceVersion alone."""
         written = decision.written
         outstanding = any(place >= written for place in self._assumed.values())
         if decision.scored is None or (decision.position == written and not outstanding):
             return None
         sight = Sight(position=written, assumed={})
-        if self._explainer.agrees(decision, sight):
+        if explainer.agrees(decision, sight):
             return None
         text = "agrees in the log's order of decisions, not in that of resourceVersion"
         return Explanation(reason=Reason.ORDER, text=text)
 
     def _advance(self, position: int) -> None:
-        told: list[scheduler_pb2.Event] = []
+        told, self._outcomes = self._outcomes, []
         for place in range(self._state.position, position):
             event = self._recording.events[place]
             self._at_ns = max(self._at_ns, event.at_ns)
@@ -126,7 +132,7 @@ class Comparison:
                 event.update.CopyFrom(written)
             case _:
                 return
-        self._tell([event])
+        self._outcomes.append(event)
 
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
         self._judge.tell(self._at_ns, events)

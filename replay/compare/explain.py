@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from replay.compare.recorded import Kind, RecordedDecision, Recording
+from replay.compare.recorded import Kind, RecordedDecision, Recording, Scored
 from replay.compare.state import Cluster, RecordedState, Sight
 from replay.compare.verdict import judged
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -19,6 +19,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 WINDOW_NS = 1_000_000_000
 """How far from a decision others count as concurrent, and events as possibly not seen yet."""
 _LATE_MAX = 24
+_CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
 
 
@@ -63,11 +64,22 @@ class Explainer:
                 self._came.setdefault(event.ref.uid, place)
 
     def explain(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
-        """Return what explains a difference, None for nothing. `decided` are earlier bindings."""
+        """Return what explains a difference, None for nothing. `decided` are earlier bindings.
+
+        A sight in which as many nodes fit, and score as much, as the recording's log has is sought
+        first.
+        """
+        first: Explanation | None = None
         for reason, text, sight in self._sights(decision, decided):
-            if self.agrees(decision, sight):
+            seen = self._seen(decision, sight)
+            if seen is None or not judged(decision, seen[0], seen[1].terminating).agrees:
+                continue
+            if decision.scored is None:
                 return Explanation(reason=reason, text=text)
-        return self._greedy(decision, decided)
+            if _as_logged(decision.scored, seen[0]):
+                return Explanation(reason=reason, text=f"{text}; {_CONFIRMED}")
+            first = first or Explanation(reason=reason, text=text)
+        return first or self._greedy(decision, decided)
 
     def agrees(self, decision: RecordedDecision, sight: Sight) -> bool:
         """Tell whether a decision agrees in a sight."""
@@ -103,8 +115,9 @@ class Explainer:
                 )
         for count, late in enumerate(self._late(decision), 1):
             changed = self._events[late].ref
-            since = f"{changed.kind} {changed.name} and {count - 1} later changes"
-            text = f"agrees where {since} were not seen yet"
+            text = f"agrees before the change of {changed.kind} {changed.name} was seen"
+            if count > 1:
+                text += f", and {count - 1} later ones"
             yield Reason.LATE, text, Sight(position=late, assumed=decided)
         assumed = dict(decided)
         for each in after[:_GREEDY_MAX]:
@@ -165,3 +178,11 @@ class Explainer:
     def _queue_key(self, decision: RecordedDecision) -> tuple[int, int]:
         uid = decision.pod.uid
         return -self._state.priority(uid), self._came.get(uid, 0)
+
+
+def _as_logged(scored: Scored, found: scheduler_pb2.Evaluation) -> bool:
+    """Tell whether as many nodes fit as logged, the best with the logged score."""
+    if found.fast_path == "nominatedNode":
+        return True
+    same = found.feasible_nodes == scored.feasible
+    return same and (scored.top < 0 or found.nodes[0].total == scored.top)

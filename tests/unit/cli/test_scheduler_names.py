@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from replay.cli.scheduler_names import profile_names
+from replay.cli.traces import TraceArguments
+from tests.unit.importers.builders import kinds, line, make_pod
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,20 @@ from replay.cli.scheduler_names import profile_names
 def test_each_profile_has_a_name(text: str, names: tuple[str, ...]) -> None:
     """A file that says nothing, or that the scheduler will refuse, names the default."""
     assert profile_names(text) == names
+
+
+def test_a_recording_is_imported_for_the_schedulers_that_are_served(tmp_path: Path) -> None:
+    """A pending pod of another scheduler is no input; of a profile's it is."""
+    waiting = make_pod("p", 2, spec={"schedulerName": "batch"})
+    file = tmp_path / "recording.jsonl"
+    file.write_bytes(line(1, "ADDED", waiting) + b"\n")
+    trace = TraceArguments(
+        paths=(file,),
+        format=None,
+        every_ns=0,
+        openb_timed=False,
+        openb_gpu=True,
+        qos_priorities=(),
+    )
+    assert "pod_create" not in kinds(trace.records())
+    assert "pod_create" in kinds(trace.records(["default-scheduler", "batch"]))
