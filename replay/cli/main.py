@@ -27,7 +27,7 @@ _COMMANDS = {
 EPILOG = """\b
 Exit codes:
     0  done
-    1  conform: a vector failed
+    1  conform: a vector failed; replay --compare-recorded: a decision differs
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering
     4  the run ended, but spans were lost on their way
