@@ -22,6 +22,7 @@ from services.rpc.version import package_version
 from services.scheduler import evaluation
 from services.scheduler.configuration import (
     DEFAULT_RULES,
+    ReadConfiguration,
     options_of,
     queue_config_of,
     read_configuration,
@@ -39,12 +40,16 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """All sessions of one scheduler process; its queue's address is given at its start.
 
-    `registry` has the plugins that profiles may name.
+    `registry` has the plugins that profiles may name. Without `asks_extenders`, configurations that
+    list extenders are refused.
     """
 
-    def __init__(self, queue: QueueLink, registry: Registry = SERVED) -> None:
+    def __init__(
+        self, queue: QueueLink, registry: Registry = SERVED, *, asks_extenders: bool = True
+    ) -> None:
         self._queue = queue
         self._registry = registry
+        self._asks_extenders = asks_extenders
         self._sessions: Sessions[SchedulerSession] = Sessions("scheduler")
         self._running: set[str] = set()
         self._extenders: dict[str, tuple[Connected, ...]] = {}
@@ -52,7 +57,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        read = read_configuration(request.config, self._registry)
+        read = self._read(request.config)
         options_of(request.config, read, request.config.queue.mode or "v1.20")
         self._sessions.check_free(request.session)
         sources = Sources()
@@ -109,7 +114,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        read = read_configuration(request.config, self._registry)
+        read = self._read(request.config)
         extenders = read.extenders(Sources())
         options = options_of(request.config, read, "v1.34", extenders)
         deciding = Deciding(blocks=bool(extenders))
@@ -153,6 +158,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request_iterator: AsyncIterator[service_pb2.RestoreRequest], context: _Context
     ) -> service_pb2.RestoreResponse:
         raise UnservedError("the scheduler does not restore sessions yet")
+
+    def _read(self, config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
+        read = read_configuration(config, self._registry)
+        if not self._asks_extenders:
+            read.refuse_extenders()
+        return read
 
     async def _round(
         self, request: service_pb2.RunRoundRequest | service_pb2.StreamRequest
