@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -269,3 +270,32 @@ def test_an_extender_that_cannot_be_reached_so_is_refused(
     with pytest.raises(FieldError) as caught:
         extender_of(config)
     assert caught.value.field == field
+
+
+def test_an_answer_that_comes_byte_by_byte_is_bounded_too() -> None:
+    """By the timeout of the whole call, not of each byte."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while not ended.wait(0.05):
+                    connection.sendall(b" ")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        config = ExtenderConfig(
+            url_prefix=f"http://127.0.0.1:{listening.getsockname()[1]}",
+            filter_verb="f",
+            timeout_ns=3 * 10**8,
+        )
+        with closing(extender_of(config)) as extender:
+            began = time.monotonic()
+            answer = extender.filter(POD, NODES)
+            assert time.monotonic() - began < 5
+        ended.set()
+        thread.join()
+    assert isinstance(answer, ExtenderError)
+    assert answer.message.endswith("f: no answer within 0.3 s")
