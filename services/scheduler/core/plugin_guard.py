@@ -215,4 +215,5 @@ def _said(error: Exception) -> str:
     where = ""
     if trace is not None:
         where = f" ({PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"
-    return f"{type(error).__name__}: {error}{where}"
+    text = f"{type(error).__name__}: {error}{where}"
+    return text.encode(errors="replace").decode()
