@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import click
 import grpc
@@ -11,7 +13,6 @@ from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
-from services.scheduler.core.registry import Registry
 from services.scheduler.core.warm_up import warm_up
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
@@ -38,9 +39,17 @@ FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
     metavar="MODULE:NAME",
     help="A plugin of your own, for profiles to name, beside those that are installed.",
 )
+@click.option(
+    "--extenders/--no-extenders",
+    default=True,
+    show_default=True,
+    help="Whether to call the extenders that a session's configuration lists.",
+)
 @tls_options("queue-", "the queue")
 @listen_options(50052)
-def main(queue_address: str, plugins: tuple[str, ...], tls: ClientTls, listen: Listen) -> None:
+def main(
+    queue_address: str, plugins: tuple[str, ...], extenders: bool, tls: ClientTls, listen: Listen
+) -> None:
     """Run the scheduler service: where pods go, and whom they displace.
 
     It needs a scheduling queue service:
@@ -53,17 +62,21 @@ def main(queue_address: str, plugins: tuple[str, ...], tls: ClientTls, listen: L
         registry = registry_with(plugins)
     except PluginLoadError as error:
         raise click.ClickException(str(error)) from None
-    asyncio.run(_serve(queue_address, registry, tls, listen))
+    link = partial(QueueLink, queue_address, tls)
+    servicer = partial(SchedulerServicer, registry=registry, asks_extenders=extenders)
+    asyncio.run(_serve(link, servicer, listen))
 
 
-async def _serve(queue_address: str, registry: Registry, tls: ClientTls, listen: Listen) -> None:
-    link = QueueLink(queue_address, tls)
+async def _serve(
+    connect: Callable[[], QueueLink],
+    servicer: Callable[[QueueLink], SchedulerServicer],
+    listen: Listen,
+) -> None:
+    link = connect()
 
     def register(server: grpc.aio.Server) -> None:
         warm_up()
-        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(
-            SchedulerServicer(link, registry), server
-        )
+        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(link), server)
 
     await serve("scheduler", FULL_NAME, register, listen)
     await link.close()

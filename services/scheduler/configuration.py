@@ -43,6 +43,12 @@ class ReadConfiguration:
         configs = self.file.extenders if self.file is not None else ()
         return tuple(connected(configs, sources, f"{_FILE}.extenders"))
 
+    def refuse_extenders(self) -> None:
+        """Raise FieldError where the file lists any."""
+        if self.file is not None and self.file.extenders:
+            text = "this service calls nobody that a client names (--no-extenders)"
+            raise FieldError(f"{_FILE}.extenders", text)
+
     @property
     def binds_elsewhere(self) -> bool:
         """Tell whether an extender binds pods."""

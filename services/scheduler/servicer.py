@@ -50,19 +50,23 @@ _NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError)
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     """All sessions of one scheduler process; its queue's address is given at its start.
 
-    `registry` has the plugins that profiles may name.
+    `registry` has the plugins that profiles may name. Without `asks_extenders`, configurations that
+    list extenders are refused.
     """
 
-    def __init__(self, queue: QueueLink, registry: Registry = SERVED) -> None:
+    def __init__(
+        self, queue: QueueLink, registry: Registry = SERVED, *, asks_extenders: bool = True
+    ) -> None:
         self._queue = queue
         self._registry = registry
+        self._asks_extenders = asks_extenders
         self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE)
         self._busy: set[SchedulerSession] = set()
 
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        read = read_configuration(request.config, self._registry)
+        read = self._read(request.config)
         asked = queue_config_of(request.config, read)
         options_of(request.config, read, asked.mode)
         self._sessions.check_free(request.session)
@@ -109,7 +113,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        read = read_configuration(request.config, self._registry)
+        read = self._read(request.config)
         extenders = read.extenders(Sources())
         options = options_of(request.config, read, "v1.34", extenders)
         deciding = Deciding(blocks=bool(extenders))
@@ -179,7 +183,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
         queue = await self._queue.restore(chunks, config.queue)
         try:
-            core = self._session(config, read_configuration(config, self._registry), queue)
+            core = self._session(config, self._read(config), queue)
             fill(core, plain)
             return core
         except (*_NO_STATE, RefusalError) as error:
@@ -206,6 +210,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             extenders=extenders,
             sources=sources,
         )
+
+    def _read(self, config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
+        read = read_configuration(config, self._registry)
+        if not self._asks_extenders:
+            read.refuse_extenders()
+        return read
 
     async def _round(
         self, request: service_pb2.RunRoundRequest | service_pb2.StreamRequest

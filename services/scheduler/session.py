@@ -120,7 +120,7 @@ class SchedulerSession:
             for timed in changes:
                 operations += self._take_change(timed)
             await self._schedule(round_, operations, outcomes)
-        except Exception as error:
+        except BaseException as error:
             self.broken = str(error) or type(error).__name__
             raise
         return outcomes
@@ -269,12 +269,12 @@ class SchedulerSession:
             await self.queue.post(operations)
             self._heads = ()
             return
-        left = round_.max_pods or 2**31
+        left = most = round_.max_pods or 2**31
         self.deciding.begin()
         while left > 0:
             if operations or not self._heads:
                 left -= await self._exchange(operations, round_, outcomes)
-            if not self._heads or self.deciding.is_due:
+            if not self._heads or (left < most and self.deciding.is_due):
                 break
             count = min(self._batch_size, left)
             operations = await self._decide(self._heads[:count], round_.at_ns)

@@ -16,7 +16,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from replay.backends.processes import EmbeddedServices
+from replay.backends.processes import EmbeddedServices, ServiceProcess
 from tests.e2e.replays import ROOT
 from tests.e2e.test_cli import addresses, reprieve  # noqa: F401 - a fixture
 from tests.e2e.test_scheduler_configuration import HEAD, node, pod
@@ -131,6 +131,20 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
         assert [each.node_name for each in caller.state().assumed] == ["a"]
         assert [each.bind.node_name for each in round_.result()] == ["a"]
         caller.channel.close()
+
+
+def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServices) -> None:
+    """With the path in the file; files without extenders are taken."""
+    queue = services.processes["queue"].address
+    scheduler = ServiceProcess("scheduler", "--queue", queue, "--no-extenders")
+    try:
+        address = scheduler.wait_listening()
+        Caller(address, kube_scheduler_configuration=HEAD).channel.close()
+        text = extender("http://127.0.0.1:1", "filterVerb: filter")
+        with pytest.raises(grpc.RpcError, match=r"kube_scheduler_configuration\.extenders"):
+            Caller(address, kube_scheduler_configuration=text)
+    finally:
+        scheduler.stop()
 
 
 @pytest.fixture(scope="module")

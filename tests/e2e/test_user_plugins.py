@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 
 def replayed(folder: Path, path: Path, plugins: str = "") -> dict[str, str]:
-    """Replay the example with `path` to import `plugins` from; return each node or message."""
+    """Replay the example, its plugins in `path`; return each pod's node, or its message."""
     for name in ("cluster.yaml", "scheduler.yaml"):
         shutil.copy(EXAMPLE / name, folder)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "gen"), str(path)])

@@ -15,8 +15,11 @@ from services.kube.pod import Pod
 from services.scheduler.core import twins
 from services.scheduler.core.cached_columns import ScoreColumn
 from services.scheduler.core.cycle import filter_error_text, nominated_refusals
+from services.scheduler.core.extenders import PLUGIN
+from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin import Normalization
+from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.shape import EXCLUDED, Shape
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
@@ -59,8 +62,8 @@ def no_verdicts(error: str) -> Verdicts:
     )
 
 
-def evaluate(framework: Framework, pod: Pod) -> Verdicts:
-    """Return every verdict about `pod` on every node of the snapshot."""
+def evaluate(framework: Framework, pod: Pod, extenders: Extenders | None = None) -> Verdicts:
+    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them."""
     snapshot = framework.snapshot
     shape = framework.shape(pod)
     rows = np.flatnonzero(snapshot.columns.alive).tolist()
@@ -74,6 +77,10 @@ def evaluate(framework: Framework, pod: Pod) -> Verdicts:
             skipped_filters=shape.skipped_filters,
         )
     refusals = _refusals(framework, pod, shape, rows)
+    if extenders:
+        failure = _extend(refusals, extenders, pod, snapshot)
+        if failure is not None:
+            return no_verdicts(failure.message)
     feasible = sorted((row for row in rows if row not in refusals), key=lambda row: names[row])
     failed = [status for status in refusals.values() if status.code is Code.ERROR]
     if failed or (feasible and shape.score_failure):
@@ -82,8 +89,11 @@ def evaluate(framework: Framework, pod: Pod) -> Verdicts:
         column.plugin.name: _scores(column, weight, feasible, snapshot)
         for weight, column in shape.scores
     }
-    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
     fitting = [names[row] for row in feasible]
+    if extenders and len(feasible) > 1:
+        added = extenders.scores(pod, [snapshot.node(row) for row in feasible])
+        scores[PLUGIN] = [_added(added.get(name, 0)) for name in fitting]
+    totals = [sum(column[i].weighted for column in scores.values()) for i in range(len(feasible))]
     return Verdicts(
         feasible=tuple(fitting),
         refusals={names[row]: status for row, status in refusals.items()},
@@ -96,6 +106,30 @@ def evaluate(framework: Framework, pod: Pod) -> Verdicts:
         totals=dict(zip(fitting, totals, strict=True)),
         best=tuple(n for n, total in zip(fitting, totals, strict=True) if total == max(totals)),
     )
+
+
+def _extend(
+    refusals: dict[int, Status], extenders: Extenders, pod: Pod, snapshot: Snapshot
+) -> ExtenderError | None:
+    """Add the nodes that extenders refuse, or return how one of them failed."""
+    rows = [row for row in snapshot.listed_rows() if row not in refusals]
+    if any(status.code is Code.ERROR for status in refusals.values()):
+        return None
+    passed = extenders.passed(pod, [snapshot.node(row) for row in rows])
+    if isinstance(passed, ExtenderError):
+        return passed
+    left = {node.name for node in passed.nodes}
+    silent = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=PLUGIN)
+    for row in rows:
+        name = snapshot.name(row)
+        if name not in left:
+            refusals[row] = passed.statuses.get(name, silent)
+    return None
+
+
+def _added(score: int) -> NodeScore:
+    """Return what extenders add, which nothing normalises."""
+    return NodeScore(raw=score, normalized=score, weighted=score)
 
 
 def _refusals(

@@ -30,6 +30,9 @@ from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _WARNINGS_MAX = 20
+_STRANGERS_MAX = 100
+_TEXT_MAX = 512
+"""What is kept of what an extender says, so that no answer of its outgrows a message of ours."""
 _INT64_SPAN = 2**64
 _INT64_MAX = 2**63 - 1
 
@@ -81,7 +84,7 @@ class Extenders:
     def note(self, error: ExtenderError) -> None:
         """Keep a failure that is passed over."""
         if len(self._warnings) < _WARNINGS_MAX:
-            self._warnings.append(error.message)
+            self._warnings.append(_cut(error.message))
 
     def passed(self, pod: Pod, nodes: Sequence[Node]) -> Passed | ExtenderError:
         """Return which of `nodes`, in their order, all extenders let pass.
@@ -98,10 +101,10 @@ class Extenders:
             answer = extender.filter(pod, left)
             if isinstance(answer, ExtenderError):
                 if not extender.terms.ignorable:
-                    return answer
+                    return ExtenderError(message=_cut(answer.message))
                 self.note(answer)
                 continue
-            statuses |= _statuses(answer)
+            statuses |= self._statuses(answer, extender.terms)
             names = frozenset(answer.passed)
             left = tuple(node for node in left if node.name in names)
         return Passed(nodes=left, statuses=statuses)
@@ -131,7 +134,7 @@ class Extenders:
             if error is None:
                 return True
             if not extender.terms.ignorable:
-                return error
+                return ExtenderError(message=_cut(error.message))
             self.note(error)
         return False
 
@@ -153,11 +156,32 @@ class Extenders:
             found = answer if isinstance(answer, ExtenderError) else self._read(answer, left, terms)
             if isinstance(found, ExtenderError):
                 if not terms.ignorable:
-                    return found
+                    return ExtenderError(message=_cut(found.message))
                 self.note(found)
                 continue
             left = found
         return left
+
+    def _statuses(self, answer: FilterAnswer, terms: ExtenderTerms) -> dict[str, Status]:
+        """Return what is said of nodes, and of some that are none.
+
+        What no deletion cures beats the other.
+        """
+        said = [
+            (answer.failed, Code.UNSCHEDULABLE),
+            (answer.unresolvable, Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
+        ]
+        found: dict[str, Status] = {}
+        strangers = 0
+        for reasons, code in said:
+            for name, reason in sorted(reasons.items()):
+                strangers += self._snapshot.row(name) is None
+                if strangers <= _STRANGERS_MAX or self._snapshot.row(name) is not None:
+                    found[name] = Status(code=code, plugin=PLUGIN, reasons=(_cut(reason),))
+        if strangers > _STRANGERS_MAX:
+            text = f'extender "{terms.name}" gives reasons for {strangers} nodes that are not known'
+            self.note(ExtenderError(message=text))
+        return found
 
     def _read(
         self, answer: Sequence[NodeVictims], asked: tuple[Candidate, ...], terms: ExtenderTerms
@@ -202,17 +226,8 @@ class Extenders:
         return tuple(here[uid] for uid in said.pod_uids)
 
 
-def _statuses(answer: FilterAnswer) -> dict[str, Status]:
-    """Return what is said of nodes; what no deletion cures beats the other."""
-    said = [
-        (answer.failed, Code.UNSCHEDULABLE),
-        (answer.unresolvable, Code.UNSCHEDULABLE_AND_UNRESOLVABLE),
-    ]
-    return {
-        name: Status(code=code, plugin=PLUGIN, reasons=(reason,))
-        for reasons, code in said
-        for name, reason in sorted(reasons.items())
-    }
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 4]} ..."
 
 
 def _wrapped(score: int) -> int:

@@ -26,6 +26,7 @@ from services.scheduler.core.plugin import (
     ReservePlugin,
     Scope,
 )
+from services.scheduler.core.plugin_guard import raisers
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
 from services.scheduler.core.preemption.view import FailedCycle
@@ -78,6 +79,7 @@ class Framework:
         self._pre_binds: list[PreBindPlugin] = at(Point.PRE_BIND)
         self._binds: list[BindPlugin] = at(Point.BIND)
         self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
+        self._raise_kept = raisers(self.plugins)
         self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
@@ -109,6 +111,8 @@ class Framework:
 
     def pre_filtered(self, pod: Pod) -> tuple[Shape, bool]:
         """Return the shape before `sync`, and whether PreFilter ran for it now."""
+        for raise_kept in self._raise_kept:
+            raise_kept()
         key = self._key(pod)
         known = self._shapes.pop(key, None)
         if known is None:

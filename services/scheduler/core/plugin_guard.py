@@ -10,7 +10,7 @@ of what a plugin scores).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from pathlib import PurePath
 from typing import Any
@@ -36,6 +36,8 @@ _ENDING = (
 _ANSWERING = ("pre_enqueue", "reserve", "permit", "pre_bind", "bind")
 _KEPT = {"sort_key": b"", "unreserve": None, "post_bind": None}
 _KEPT_FOR_GOOD = ("pod_came", "pod_went")
+
+_RAISE_KEPT = "_raise_kept"
 
 _Method = Callable[..., Any]
 
@@ -76,15 +78,21 @@ def guarded(plugin: Plugin) -> Plugin:
         for name, guard in guards.items()
         if callable(getattr(cls, name, None))
     }
+    methods[_RAISE_KEPT] = lambda _self: failures.check()
     derived = type(cls.__name__, (cls,), {**methods, "__slots__": (), "__doc__": cls.__doc__})
     object.__setattr__(plugin, "__class__", derived)
     return plugin
 
 
-def _ending(name: str, method: _Method, failures: _Failures) -> _Method:
+def raisers(plugins: Iterable[Plugin]) -> tuple[Callable[[], None], ...]:
+    """Return what raises the failures that guarded ones among `plugins` have kept."""
+    found = (getattr(plugin, _RAISE_KEPT, None) for plugin in plugins)
+    return tuple(each for each in found if each is not None)
+
+
+def _ending(name: str, method: _Method, _: _Failures) -> _Method:
     @wraps(method)
     def ending(self: Plugin, *args: Any, **named: Any) -> Any:
-        failures.check()
         try:
             return method(self, *args, **named)
         except Exception as error:
@@ -111,10 +119,9 @@ def _of_trial(name: str, method: _Method, failures: _Failures) -> _Method:
     return trial
 
 
-def _of_score(name: str, method: _Method, failures: _Failures) -> _Method:  # noqa: ARG001 - as all
+def _of_score(_name: str, method: _Method, _: _Failures) -> _Method:
     @wraps(method)
     def score(self: Any, data: Any, snapshot: Any, rows: Any, scores: Any) -> None:
-        failures.check()
         try:
             method(self, data, snapshot, rows, scores)
         except ScoreError:
@@ -134,15 +141,14 @@ def _check_scores(scores: Any, normalization: Normalization) -> None:
         raise ScoreError(text if most is not None else f"returns an invalid score {wrong}, below 0")
 
 
-def _answering(name: str, method: _Method, failures: _Failures) -> _Method:
+def _answering(name: str, method: _Method, _: _Failures) -> _Method:
     @wraps(method)
     def answering(self: Plugin, *args: Any) -> Any:
         try:
-            failures.check()
             return method(self, *args)
         except Exception as error:
-            failed = error if isinstance(error, PluginFailed) else _failed(self, name, error)
-            return Status(code=Code.ERROR, plugin=self.name, reasons=(str(failed),))
+            text = str(_failed(self, name, error))
+            return Status(code=Code.ERROR, plugin=self.name, reasons=(text,))
 
     return answering
 
@@ -209,4 +215,5 @@ def _said(error: Exception) -> str:
     where = ""
     if trace is not None:
         where = f" ({PurePath(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"
-    return f"{type(error).__name__}: {error}{where}"
+    text = f"{type(error).__name__}: {error}{where}"
+    return text.encode(errors="replace").decode()

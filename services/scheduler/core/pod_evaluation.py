@@ -9,6 +9,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.diagnosis import NO_NODES_TEXT, Diagnosis, fit_error_text
 from services.scheduler.core.evaluate import Verdicts, evaluate, no_verdicts
+from services.scheduler.core.extended_cycle import ExtendedCycle
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
@@ -106,7 +107,8 @@ def _evaluated(
             if judged is not None and outcome is not None:
                 judged = replace(judged, outcome=outcome)
             found = _refused(diagnosis, judged)
-    verdicts = no_verdicts(found.error) if found.error else evaluate(framework, pod)
+    extenders = cycle.extenders if isinstance(cycle, ExtendedCycle) else None
+    verdicts = no_verdicts(found.error) if found.error else evaluate(framework, pod, extenders)
     if verdicts.error:
         found = _Found(error=verdicts.error)
     return PodEvaluation(

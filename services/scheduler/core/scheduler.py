@@ -235,6 +235,7 @@ class Scheduler:
             seed=self._options.seed,
         )
         self._choice.reset(mark)
+        self._extenders.take_warnings()
         return found
 
     @property

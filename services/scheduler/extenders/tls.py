@@ -104,7 +104,7 @@ def _pem(said: Mapping[str, str | bool], name: str) -> bytes:
     data, path = said.get(f"{name}Data"), said.get(f"{name}File")
     if data:
         try:
-            return base64.b64decode(str(data), validate=False)
+            return base64.b64decode("".join(str(data).split()), validate=True)
         except (binascii.Error, ValueError):
             raise TlsError(f"{name}Data", "is not base64") from None
     if not path:

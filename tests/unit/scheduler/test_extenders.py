@@ -381,3 +381,31 @@ def test_nothing_waits_to_be_told_while_a_pod_hangs_on_an_extender() -> None:
     with served(FILTER, filter=only()) as case:
         refused(case.decide(pod()))
         assert case.scheduler.may_wait() is MayWait.NOTHING
+
+
+def test_an_evaluation_shows_what_extenders_say() -> None:
+    """Their refusals by node, and their scores in the totals."""
+    config = replace(FILTER, prioritize_verb="prioritize", weight=2)
+    verb = only("a", "c", FailedNodes={"b": "no"})
+    with served(config, filter=verb, prioritize=lambda _: [{"Host": "c", "Score": 4}]) as case:
+        found = case.scheduler.evaluate(pod(), 1, 0)
+    assert found.host == "c"
+    assert found.verdicts.feasible == ("a", "c")
+    assert found.verdicts.refusals["b"].reasons == ("no",)
+    assert found.verdicts.totals == {"a": 0, "c": 80}
+    assert found.verdicts.best == ("c",)
+    with served(FILTER, filter=boom) as case:
+        assert "status 500" in case.scheduler.evaluate(pod(), 1, 0).error
+
+
+def test_an_answer_without_measure_is_cut() -> None:
+    """What it says goes on in messages, which have a limit."""
+    ghosts = {f"ghost-{i:04}": f"reason {i}" for i in range(500)}
+    with served(FILTER, filter=only(FailedNodes=ghosts | {"a": "x" * 10**6})) as case:
+        decision = case.decide(pod())
+    reasons = dict(refused(decision).reasons)
+    assert len(reasons) == 101
+    assert max(map(len, reasons)) == 512
+    assert "gives reasons for 500 nodes that are not known" in decision.warnings[0]
+    with served(FILTER, filter=lambda _: {"Error": "y" * 10**6}) as case:
+        assert len(failed(case.decide(pod()))) == 512

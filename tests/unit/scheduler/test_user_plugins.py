@@ -186,19 +186,24 @@ def test_an_evaluation_tells_what_a_plugin_raises() -> None:
 def test_what_a_plugin_raises_while_pods_come_fails_the_cycles_after() -> None:
     """For good: what it counts is wrong from then on."""
     scheduler = moody("pod_came")
-    for name in ("one", "two"):
+    assert isinstance(decide(scheduler, "one").verdict, Binding)
+    for name in ("two", "three"):
         verdict = decide(scheduler, name).verdict
         assert isinstance(verdict, Failed)
         assert 'running plugin "Moody": pod_came: KeyError' in verdict.message
 
 
 def test_a_sort_that_raises_leaves_the_queues_own_order() -> None:
-    """A plugin with slots is guarded like any other."""
+    """And fails one attempt, which says why; a plugin with slots is guarded like any other."""
     text = (
         "profiles: [{plugins: {queueSort: {enabled: [{name: Slotted}], disabled: [{name: '*'}]}}}]"
     )
     scheduler = scheduler_of(text, f"{HERE}:Slotted")
     assert scheduler.sort_key(make_pod("p").obj()) == b""
+    verdict = decide(scheduler, "two").verdict
+    assert isinstance(verdict, Failed)
+    assert 'running plugin "Slotted": sort_key: ValueError: p' in verdict.message
+    assert isinstance(decide(scheduler, "three").verdict, Binding)
 
 
 def test_nothing_waits_to_be_told_while_a_pod_waits_for_a_users_plugin() -> None:

@@ -1,0 +1,167 @@
+"""Extenders that agree with everything change nothing, and one that refuses stands for a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
+from services.scheduler.core.extenders import Extender, ExtenderTerms, FilterAnswer, NodeVictims
+from services.scheduler.core.options import Options
+from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.queue_steps import Head, PopId
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Scheduler
+from tests.builders import make_node, make_pod
+
+WORDS = "node(s) were unschedulable"
+
+
+class Agreeable:
+    """Lets all nodes pass but cordoned ones, scores them alike, and leaves all candidates."""
+
+    terms = ExtenderTerms(name="x", filters=True, prioritizes=True, preempts=True, weight=3)
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer:  # noqa: ARG002 - all alike
+        """Refuse cordoned nodes, as NodeUnschedulable would."""
+        return FilterAnswer(
+            passed=tuple(node.name for node in nodes if not node.unschedulable),
+            unresolvable={node.name: WORDS for node in nodes if node.unschedulable},
+        )
+
+    def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> list[tuple[str, int]]:  # noqa: ARG002 - all alike
+        """Give every node nothing."""
+        return [(node.name, 0) for node in nodes]
+
+    def process_preemption(self, pod: Pod, candidates: Sequence[Candidate]) -> list[NodeVictims]:  # noqa: ARG002 - all alike
+        """Leave everything as it is."""
+        return [
+            NodeVictims(
+                node_name=each.node,
+                pod_uids=tuple(victim.uid for victim in each.victims),
+                budget_violations=each.violations,
+            )
+            for each in candidates
+        ]
+
+    def bind(self, pod: Pod, node_name: str) -> None:
+        """Bind."""
+
+
+def scheduler_of(
+    nodes: list[Node], sampling: int | None, rules: str, *extenders: Extender
+) -> Scheduler:
+    """Return a scheduler of some nodes."""
+    made = Scheduler(
+        Options(
+            rules=RULES[rules],
+            queue=QUEUE_RULES["v1.34"],
+            seed=7,
+            sampling=sampling,
+            extenders=extenders,
+        )
+    )
+    for node in nodes:
+        made.put_node(node)
+    return made
+
+
+def decide(scheduler: Scheduler, pod: Pod) -> Decision:
+    """Decide about a pod that has come."""
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    return scheduler.decide(head, 10)
+
+
+def shown(decision: Decision) -> tuple[Any, ...]:
+    """Return a verdict as values that can be compared; the tie-break's row aside."""
+    verdict = decision.verdict
+    match verdict:
+        case Binding():
+            return (
+                verdict.node_name,
+                verdict.feasible,
+                verdict.evaluated,
+                verdict.tied,
+                verdict.total,
+            )
+        case Refused():
+            return (verdict.message, sorted(verdict.reasons), verdict.nomination)
+        case Failed():
+            return (verdict.message,)
+    return ()
+
+
+NODES = st.lists(
+    st.tuples(st.sampled_from("124"), st.booleans(), st.booleans()), min_size=1, max_size=6
+)
+PODS = st.lists(
+    st.tuples(st.sampled_from("124"), st.integers(0, 2), st.booleans(), st.booleans()),
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    nodes=NODES,
+    pods=PODS,
+    mode=st.sampled_from([("v1.34", None), ("v1.34", 0), ("v1.16", None)]),
+)
+def test_extenders_that_agree_change_no_decision(
+    nodes: list[tuple[str, bool, bool]],
+    pods: list[tuple[str, int, bool, bool]],
+    mode: tuple[str, int | None],
+) -> None:
+    """With preemption, nominations, sampling, and the preset's choice in turn.
+
+    Where nothing scores, nodes are worth 1 without extenders and 0 with them, as upstream has it.
+    """
+    rules, sampling = mode
+    built = [
+        (make_node(f"n{i}").taint("k", "v") if tainted else make_node(f"n{i}"))
+        .capacity(cpu=cpu, memory="8Gi")
+        .obj()
+        for i, (cpu, tainted, _) in enumerate(nodes)
+    ]
+    plain = scheduler_of(built, sampling, rules)
+    extended = scheduler_of(built, sampling, rules, Agreeable())
+    for i, (cpu, priority, tolerates, nominated) in enumerate(pods):
+        builder = make_pod(f"p{i}").req(cpu=cpu).priority(priority)
+        pod = (builder.toleration("k", operator="Exists") if tolerates else builder).obj()
+        if nominated:
+            pod = replace(pod, nominated_node_name="n0")
+        expected, found = shown(decide(plain, pod)), shown(decide(extended, pod))
+        if rules == "v1.16" and len(expected) == 5 and expected[4] is not None:
+            expected = (*expected[:4], expected[4] - 1)
+        assert found == expected
+
+
+@settings(deadline=None, max_examples=15)
+@given(nodes=NODES, pods=PODS)
+def test_an_extender_may_stand_for_a_filter(
+    nodes: list[tuple[str, bool, bool]], pods: list[tuple[str, int, bool, bool]]
+) -> None:
+    """What it refuses is refused, and not preempted on; the others are decided as before."""
+    built = [
+        replace(make_node(f"n{i}").capacity(cpu=cpu, memory="8Gi").obj(), unschedulable=cordoned)
+        for i, (cpu, _, cordoned) in enumerate(nodes)
+    ]
+    plain = scheduler_of(built, None, "v1.34")
+    tolerant = scheduler_of(built, None, "v1.34", Agreeable())
+    for i, (cpu, priority, _, _) in enumerate(pods):
+        builder = make_pod(f"p{i}").req(cpu=cpu).priority(priority)
+        pod = builder.obj()
+        waved = builder.toleration("node.kubernetes.io/unschedulable", operator="Exists").obj()
+        expected, found = decide(plain, pod), decide(tolerant, waved)
+        if isinstance(expected.verdict, Refused):
+            assert isinstance(found.verdict, Refused)
+            one, other = expected.verdict.nomination, found.verdict.nomination
+            assert (one and one.node) == (other and other.node)
+        else:
+            assert shown(found)[:2] == shown(expected)[:2]

@@ -1,0 +1,138 @@
+"""A session whose decisions block: where a message ends, and what a cancelled one leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.rpc.kube_messages import node_to_message, pod_to_message
+from services.scheduler import deciding
+from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer
+from services.scheduler.core.options import Options
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.session import SchedulerSession
+from tests.builders import make_node, make_pod
+
+PODS = 5
+
+
+class FirstOnly:
+    """An extender that lets the first node pass, once `go` is set."""
+
+    terms = ExtenderTerms(name="first", filters=True)
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.asked = threading.Event()
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer:  # noqa: ARG002 - all alike
+        """Wait, and keep the first."""
+        self.asked.set()
+        self.go.wait(10)
+        return FilterAnswer(passed=(nodes[0].name,))
+
+    def unserved(self, *_: object) -> Any:
+        """Fail: no other call is served."""
+        raise AssertionError("is not served")
+
+    prioritize = process_preemption = bind = unserved
+
+
+class Fifo:
+    """A queue that gives pods out in the order in which they came."""
+
+    traceparent = ""
+
+    def __init__(self) -> None:
+        self.uids: list[str] = []
+
+    async def exchange(
+        self, operations: Sequence[queue_pb2.Operation], heads: int
+    ) -> queue_service_pb2.StreamResponse:
+        """Apply everything and show the next pods."""
+        for operation in operations:
+            match operation.WhichOneof("operation"):
+                case "add":
+                    self.uids.append(operation.add.pod.metadata.uid)
+                case "commit_pop":
+                    self.uids.remove(operation.commit_pop.pop.uid)
+        answer = queue_service_pb2.StreamResponse(applied=len(operations))
+        for cycle, uid in enumerate(self.uids[:heads], 1):
+            head = answer.heads.add(attempts=1)
+            head.pop.uid, head.pop.cycle = uid, cycle
+        return answer
+
+
+def session_of(extender: FirstOnly) -> SchedulerSession:
+    """Return a session with that extender."""
+    rules = QUEUE_RULES["v1.34"]
+    options = Options(rules=RULES["v1.34"], queue=rules, extenders=(extender,))
+    queue: Any = Fifo()
+    return SchedulerSession(options, queue, 256)
+
+
+def first_round() -> scheduler_pb2.Round:
+    """Return a round that brings two nodes and all pods."""
+    round_ = scheduler_pb2.Round(at_ns=1)
+    for name in "ab":
+        node = node_to_message(make_node(name).capacity(cpu="9", memory="9Gi").obj())
+        round_.events.add(at_ns=1).add.node.CopyFrom(node)
+    for index in range(PODS):
+        pod = pod_to_message(make_pod(f"p{index}").req(cpu="1").obj())
+        round_.events.add(at_ns=1).add.pod.CopyFrom(pod)
+    return round_
+
+
+def bound(outcomes: scheduler_pb2.RoundOutcomes) -> list[tuple[str, str]]:
+    """Return pods with their nodes."""
+    return [(each.pod.name, each.bind.node_name) for each in outcomes.outcomes]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 20.0])
+def test_slow_extenders_end_a_message_and_change_no_decision(
+    seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One decision a message at least, in the same order."""
+    monkeypatch.setattr(deciding, "BLOCKED_S_MAX", seconds)
+    extender = FirstOnly()
+    extender.go.set()
+    session = session_of(extender)
+
+    async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:
+        answers = [await session.run_round(first_round())]
+        while answers[-1].more:
+            answers.append(await session.run_round(scheduler_pb2.Round(at_ns=1)))
+        return answers
+
+    answers = asyncio.run(all_messages())
+    assert [each for answer in answers for each in bound(answer)] == [
+        (f"p{index}", "a") for index in range(PODS)
+    ]
+    assert len(answers) == (PODS if seconds == 0 else 1)
+
+
+def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made() -> None:
+    """Nothing runs on behind it, and nobody goes on from half a round."""
+    extender = FirstOnly()
+    session = session_of(extender)
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(session.run_round(first_round()))
+        await asyncio.to_thread(extender.asked.wait)
+        task.cancel()
+        await asyncio.sleep(0.01)
+        assert not task.done()
+        extender.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+    assert session.broken == "CancelledError"
