@@ -84,10 +84,10 @@ class SchedulerSession:
         self.config = config
         self.extenders = extenders
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
-        self.deciding = Deciding(blocks=bool(extenders))
+        self.deciding = Deciding(blocks=bool(options.extenders))
         self.queue = queue
         self.messages: dict[str, pod_pb2.Pod] = {}
-        self._sources = sources if extenders else None
+        self._sources = sources if options.extenders else None
         if self._sources is not None:
             self._sources.pods = self.messages
         self.others: dict[tuple[str, str, str], object_pb2.Object] = {}

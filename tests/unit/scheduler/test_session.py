@@ -76,7 +76,7 @@ def session_of(extender: FirstOnly) -> SchedulerSession:
     rules = QUEUE_RULES["v1.34"]
     options = Options(rules=RULES["v1.34"], queue=rules, extenders=(extender,))
     queue: Any = Fifo()
-    return SchedulerSession(options, queue, 256)
+    return SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
 
 
 def first_round() -> scheduler_pb2.Round:
