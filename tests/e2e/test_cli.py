@@ -205,7 +205,10 @@ def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> 
         while not (history.exists() and history.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        try:
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == INTERRUPTED, errors
     assert b"Traceback" not in errors
     assert json.loads((tmp_path / "r" / "manifest.json").read_text())["finished"] is False
