@@ -10,13 +10,16 @@ from rich.console import Console
 
 from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
+from replay.cli.interrupts import Interrupts
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.errors import RunError
 from replay.results.summary_output import render
+from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
+from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -241,9 +244,14 @@ def _compare(
 
 def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
     try:
-        with Progress(quiet=quiet) as progress:
+        with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+
+            def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
+                interrupts.check()
+                progress(now_ns, cluster, tally)
+
             names = profile_names(settings.scheduler.kube_scheduler_configuration)
-            return run_replay(settings, trace.records(names), progress)
+            return run_replay(settings, trace.records(names), report)
     except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except ConfigurationError as error:
