@@ -148,7 +148,7 @@ def test_the_kernel_tells_before_the_poll_and_the_right_group_goes(
             pressed = next_step(watch.stdout)
         taken_s = time.monotonic() - began
         after = next_step(watch.stdout)
-        watch.send_signal(signal.SIGINT)
+        watch.terminate()
     assert pressed["woken"] == "notification"
     assert taken_s < INTERVAL_S / 2
     (evicted,) = pressed["evictions"]
