@@ -7,10 +7,9 @@ before has changed. Run it as `python -m benchmarks.scheduler_constraints [NODES
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from statistics import median
-from time import perf_counter_ns
+from collections.abc import Iterator, Mapping
 
+from benchmarks.scheduler_core import ROUNDS, timed
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
@@ -18,7 +17,6 @@ from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
 from services.scheduler.core.decisions import Binding, Refused
 from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.warm_up import warm_up
@@ -26,7 +24,6 @@ from services.scheduler.core.warm_up import warm_up
 GIB = 1 << 30
 CAPACITY = {"cpu": 32_000, "memory": 128 * GIB, "pods": 110}
 APPS = 50
-ROUNDS = 200
 ZONES = 3
 PODS_EACH = 10
 
@@ -96,29 +93,11 @@ def scheduler_of(nodes: int, specs: list[PodSpec]) -> Scheduler:
     return scheduler
 
 
-def timed(scheduler: Scheduler, pods: Iterator[tuple[PodSpec, str]], verdict: type) -> float:
-    """Return the median of one decision in us; what preempts is taken back."""
-    taken_ns: list[int] = []
-    for number, (spec, app) in zip(range(ROUNDS), pods, strict=False):
-        uid = f"pending-{number}"
-        pod = Pod(uid=uid, namespace="default", name=uid, spec=spec, labels={"app": app})
-        scheduler.put_pod(pod)
-        head = Head(pop=PopId(uid, number), attempts=1, first_enqueued_ns=0, queued_ns=0)
-        began = perf_counter_ns()
-        decision = scheduler.decide(head, 2000)
-        taken_ns.append(perf_counter_ns() - began)
-        if not isinstance(decision.verdict, verdict):
-            raise TypeError(f"the cluster is not as it was meant: {decision.verdict}")
-        if decision.nomination is not None:
-            scheduler.undo([decision])
-    return median(taken_ns) / 1000
-
-
-def in_turn(specs: list[PodSpec]) -> Iterator[tuple[PodSpec, str]]:
+def in_turn(specs: list[PodSpec]) -> Iterator[tuple[PodSpec, Mapping[str, str]]]:
     """Yield the specs in turn, with their applications."""
     number = 0
     while True:
-        yield specs[number % len(specs)], f"app-{number % len(specs)}"
+        yield specs[number % len(specs)], {"app": f"app-{number % len(specs)}"}
         number += 1
 
 
@@ -139,7 +118,7 @@ def plain_among_others(nodes: int) -> float:
     """Bind plain pods among pods that have affinity and spread."""
     specs = [apart(f"app-{app}") for app in range(APPS)]
     plains = [plain() for _ in range(APPS)]
-    pods = ((spec, f"other-{number}") for number, spec in enumerate(plains * ROUNDS))
+    pods = ((spec, {"app": f"other-{number}"}) for number, spec in enumerate(plains * ROUNDS))
     return timed(scheduler_of(nodes, specs), pods, Binding)
 
 
@@ -154,7 +133,7 @@ def preempting(nodes: int, *, spreads: bool) -> float:
         wanting = PodSpec(
             containers=(container,), pod_anti_affinity=wanting.pod_anti_affinity, priority=10
         )
-    pods = ((wanting, "new") for _ in range(10))
+    pods = ((wanting, {"app": "new"}) for _ in range(10))
     return timed(scheduler, pods, Refused)
 
 

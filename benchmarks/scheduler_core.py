@@ -6,12 +6,12 @@ nobody, and pods that preempt. Run it as `python -m benchmarks.scheduler_core`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import median
 from time import perf_counter_ns
 
 from services.kube.node import Node
-from services.kube.pod import Container, Pod, PodSpec
+from services.kube.pod import EMPTY, Container, Pod, PodSpec
 from services.scheduler.core.decisions import Binding, Refused
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Head, PopId
@@ -50,15 +50,19 @@ def scheduler_of(nodes: int, pods_each: int, spec: PodSpec) -> Scheduler:
     return scheduler
 
 
-def timed(scheduler: Scheduler, specs: Iterator[PodSpec], verdict: type) -> float:
+def timed(
+    scheduler: Scheduler, pods: Iterator[tuple[PodSpec, Mapping[str, str]]], verdict: type
+) -> float:
     """Return the median of one decision in us, each on a cluster that the one before has changed.
 
-    What preempts is taken back, so that the next one finds the same cluster.
+    `pods` are specs with labels. What preempts is taken back, so that the next one finds the same
+    cluster.
     """
     taken_ns: list[int] = []
-    for number in range(ROUNDS):
+    for number, (spec, labels) in zip(range(ROUNDS), pods, strict=False):
         uid = f"pending-{number}"
-        scheduler.put_pod(Pod(uid=uid, namespace="default", name=uid, spec=next(specs)))
+        pod = Pod(uid=uid, namespace="default", name=uid, spec=spec, labels=labels)
+        scheduler.put_pod(pod)
         head = Head(pop=PopId(uid, number), attempts=1, first_enqueued_ns=0, queued_ns=0)
         began = perf_counter_ns()
         decision = scheduler.decide(head, 2000)
@@ -74,21 +78,21 @@ def plain_pods() -> float:
     """Bind pods of 60 shapes on 1,213 nodes."""
     scheduler = scheduler_of(1213, 3, spec_of(1000))
     specs = [spec_of(100 + 50 * number) for number in range(60)]
-    return timed(scheduler, (specs[number % 60] for number in range(ROUNDS)), Binding)
+    return timed(scheduler, ((specs[number % 60], EMPTY) for number in range(ROUNDS)), Binding)
 
 
 def helpless_pods() -> float:
     """Refuse pods that fit nowhere among pods of their own priority, on 100 full nodes."""
     scheduler = scheduler_of(100, 20, spec_of(1600))
     spec = spec_of(2000)
-    return timed(scheduler, iter([spec] * ROUNDS), Refused)
+    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
 
 
 def preempting_pods() -> float:
     """Find victims on 1,000 full nodes with ten pods of lower priority each."""
     scheduler = scheduler_of(1000, 10, spec_of(3200))
     spec = spec_of(6000, priority=10)
-    return timed(scheduler, iter([spec] * ROUNDS), Refused)
+    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
 
 
 CASES: dict[str, Callable[[], float]] = {

@@ -11,6 +11,7 @@ Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, Priori
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from itertools import chain
 
@@ -34,7 +35,7 @@ _RENOMINATED_BY = frozenset({POD_ADD.label, POD_UPDATE.label})
 _TIMEOUT = Happening(event=UNSCHEDULABLE_TIMEOUT)
 
 
-class RulesV134:
+class RulesV134(ABC):
     """What v1.34 does with queueing hints and without; `pops_backing_off` is a feature gate."""
 
     __slots__ = ("_parts", "_pops_backing_off", "_present", "_queues", "_registered")
@@ -55,29 +56,29 @@ class RulesV134:
 
     # What the two kinds do in their own way.
 
+    @abstractmethod
     def update_waiting(self, old: QueuedPod | None, entry: Entry, /) -> SubQueue:
         """Judge an unschedulable pod that has changed; `entry` has its new version."""
-        raise NotImplementedError
 
+    @abstractmethod
     def requeue_failed(self, entry: Entry, cycle: int, /) -> SubQueue:
         """Put a pod back whose cycle failed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_duplicate(self, entry: Entry, /) -> bool:
         """Tell whether the pod is in flight already, so that a pop drops this copy of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def noted(self, happening: Happening, /) -> None:
         """Remember an event for the pods in flight."""
-        raise NotImplementedError
 
+    @abstractmethod
     def not_activated(self, pod: PodRef, /) -> None:
         """Remember, for a pod in flight, that it was asked for."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ended(self, uid: str, /) -> None:
         """Note that a pod is no longer in flight."""
-        raise NotImplementedError
 
     # Pods come, change and go.
 

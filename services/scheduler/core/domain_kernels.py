@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.compiled import compiled
+from services.scheduler.core.kernels import NODE_SCORE_MAX
 
 Floats = NDArray[np.float64]
 
-NODE_SCORE_MAX = 100
 FAR = 1 << 40
 """A count that is above any other: the emptiest domain's where there is none."""
 

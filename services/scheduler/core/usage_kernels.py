@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.compiled import compiled, inlined
+from services.scheduler.core.kernels import NODE_SCORE_MAX
 
-NODE_SCORE_MAX = 100
 _UTILIZATION_MAX = 100
 
 
