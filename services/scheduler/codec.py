@@ -20,6 +20,7 @@ from services.scheduler.core.decisions import (
     Refused,
     Stage,
 )
+from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_operations import (
     AssignedPodAdd,
     AssignedPodUpdate,
@@ -77,8 +78,8 @@ class StepEncoder:
     """Queue steps to operations; `messages` holds the pods as they came, by UID.
 
     `sort_key` is QueueSort's order of a waiting pod, `namespace_labels` what is known of a
-    namespace. `old` is the message of a pod before the change that caused the step. With `objects`
-    a move tells the objects that it is about, for the hints of the queue.
+    namespace. `old` is the message of a pod before the change that caused the step. A move tells
+    the objects that it is about where `reads_objects` says of the event that a hint may look.
     """
 
     def __init__(
@@ -86,13 +87,12 @@ class StepEncoder:
         messages: Messages,
         sort_key: Callable[[Pod], bytes],
         namespace_labels: Callable[[str], Mapping[str, str]],
-        *,
-        objects: bool,
+        reads_objects: Callable[[ClusterEvent], bool],
     ) -> None:
         self._messages = messages
         self._sort_key = sort_key
         self._namespace_labels = namespace_labels
-        self._objects = objects
+        self._reads_objects = reads_objects
         self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
             QueueAdd: self._add,
             QueueDelete: self._delete,
@@ -162,7 +162,7 @@ class StepEncoder:
         if step.priority_at_most is not None:
             operation.move.priority_at_most = step.priority_at_most
         operation.move.all_but_uid = step.all_but_uid
-        if not self._objects:
+        if not self._reads_objects(step.event):
             return
         for value, out in ((step.old, event.old), (step.new, event.new)):
             if isinstance(value, Pod):

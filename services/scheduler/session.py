@@ -30,6 +30,7 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
 from services.scheduler.core.decisions import Decision, Skipped, Stage
+from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
 from services.scheduler.core.registry import SERVED, Registry
@@ -97,7 +98,7 @@ class SchedulerSession:
             self.messages,
             self.core.sort_key,
             self.core.namespace_labels,
-            objects=options.queue.has_hints,
+            self.core.reads_objects if options.queue.has_hints else _never,
         )
         self._batch_size = config.batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
@@ -342,6 +343,10 @@ def _in_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> int:
             f"{round_ns} ns"
         )
     return at_ns
+
+
+def _never(_event: ClusterEvent) -> bool:
+    return False
 
 
 def _other_key(message: object_pb2.Object) -> tuple[str, str, str]:

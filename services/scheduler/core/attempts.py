@@ -5,7 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from services.kube.pod import Pod
@@ -82,10 +82,10 @@ class Attempts:
         return replace(decision, warnings=warnings) if warnings else decision
 
     def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
-        key = self._refusals.key(cycle.framework, pod) if self._keeps_refusals else None
-        known = self._refusals.known(key) if key is not None else None
-        if known is not None:
-            return self._give_back(attempt, pod, known)
+        if self._keeps_refusals:
+            known = self._refusals.known(cycle.framework, pod)
+            if known is not None:
+                return self._give_back(attempt, pod, known)
         result = cycle.schedule_pod(pod, attempt.head.attempts)
         match result:
             case Suggested():
@@ -96,7 +96,7 @@ class Attempts:
             case Errored(message=message, phases_ns=phases_ns):
                 return self._give_back(attempt, pod, Failed(message=message), phases_ns)
             case Unschedulable():
-                return self._refuse(cycle.framework, attempt, pod, result, now_ns, key)
+                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
 
     def _assume(
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
@@ -134,7 +134,6 @@ class Attempts:
         pod: Pod,
         result: Unschedulable,
         now_ns: int,
-        key: Hashable | None,
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
@@ -158,8 +157,8 @@ class Attempts:
             nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
         )
-        if key is not None and not isinstance(outcome, Nomination):
-            self._refusals.keep(key, refused)
+        if self._keeps_refusals and not isinstance(outcome, Nomination):
+            self._refusals.keep(framework, pod, refused)
         return self._give_back(attempt, pod, refused, phases)
 
     def _give_back(

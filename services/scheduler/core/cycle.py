@@ -193,6 +193,8 @@ def _pre_filter_error(refusal: Status | None) -> str:
 
 def filter_error(shape: Shape, refuser: Int8s, overridden: Mapping[int, Status]) -> str:
     """Return how a filter failed, "" where none did; a node refused before it hides that."""
+    if not overridden and not shape.can_fail:
+        return ""
     statuses = [status for status in overridden.values() if status.code is Code.ERROR]
     failure = statuses[0] if statuses else shape.filter_failure(refuser)
     return filter_error_text(failure) if failure else ""
@@ -205,8 +207,8 @@ def filter_error_text(failure: Status) -> str:
 
 def score_error(shape: Shape, refuser: Int8s) -> str:
     """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
-    scored = shape.score_failure and int(np.count_nonzero(refuser == 0)) > 1
-    return shape.score_failure if scored else ""
+    failure = shape.score_failure
+    return failure if failure and int(np.count_nonzero(refuser == 0)) > 1 else ""
 
 
 def overridden_by(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:

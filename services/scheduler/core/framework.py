@@ -5,7 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,6 +81,9 @@ class Framework:
         self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
         self._raise_kept = raisers(self.plugins)
         self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
+        self._beyond_nodes = frozenset(
+            plugin.name for plugin in self._verdicts.filters if plugin.scope not in _OF_ONE_NODE
+        )
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
         self._shapes: dict[Hashable, Shape] = {}
@@ -148,6 +151,10 @@ class Framework:
             plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
             for plugin in self._verdicts.filters
         )
+
+    def is_refused_for_pods(self, plugins: Iterable[str]) -> bool:
+        """Tell whether one of `plugins`, which refused a pod, looks beyond single nodes."""
+        return not self._beyond_nodes.isdisjoint(plugins)
 
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int

@@ -31,26 +31,30 @@ class Refusals:
         self._version: Hashable = None
         self._by_shape: dict[Hashable, Refused] = {}
 
-    def key(self, framework: Framework, pod: Pod) -> Hashable | None:
-        """Return what the pod's refusal would be known by, None where it must be decided anew.
-
-        A PostFilter plugin of another make may read more of a pod than its shape.
-        """
-        if pod.nominated_node_name or self._snapshot.nominations.node_of(pod.uid):
-            return None
-        if not all(isinstance(each, _FOLLOW_FROM_THE_SHAPE) for each in framework.post_filters):
-            return None
-        return (framework.profile.scheduler_name, framework.shape_key(pod))
-
-    def known(self, key: Hashable) -> Refused | None:
-        """Return the refusal of that key, None where it is not known or something has changed."""
+    def known(self, framework: Framework, pod: Pod) -> Refused | None:
+        """Return the pod's refusal, None where it is not known or something has changed."""
         version = self._snapshot.version
         if version != self._version:
             self._version = version
             self._by_shape.clear()
+        if not self._by_shape or not self._follow_from_the_shape(framework, pod):
             return None
-        return self._by_shape.get(key)
+        return self._by_shape.get(_key(framework, pod))
 
-    def keep(self, key: Hashable, refused: Refused) -> None:
+    def keep(self, framework: Framework, pod: Pod, refused: Refused) -> None:
         """Keep a refusal until something changes; `known` was asked for it just before."""
-        self._by_shape[key] = refused
+        if self._follow_from_the_shape(framework, pod):
+            self._by_shape[_key(framework, pod)] = refused
+
+    def _follow_from_the_shape(self, framework: Framework, pod: Pod) -> bool:
+        """Tell whether the pod's refusal follows from its shape; else it must be decided anew.
+
+        A PostFilter plugin of another make may read more of a pod than its shape.
+        """
+        if pod.nominated_node_name or self._snapshot.nominations.node_of(pod.uid):
+            return False
+        return all(isinstance(each, _FOLLOW_FROM_THE_SHAPE) for each in framework.post_filters)
+
+
+def _key(framework: Framework, pod: Pod) -> Hashable:
+    return (framework.profile.scheduler_name, framework.shape_key(pod))

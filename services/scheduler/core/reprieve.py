@@ -4,19 +4,26 @@ Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at
 property test holds them equal. Resources and what bounds count only ever add up, so where the
 pending pod fits beside the nominated pods it fits without them too, and one check does for both.
 
-Names in all functions: `room` int64[wanted], what is left of each wanted resource beside the
-pending pod; `spares` int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, with
-`counted` bool[rows, bounds] and `weights` int64[classes, bounds]; `order` int64[width], the
-potential victims' places in the row, most important first; `violates` bool[width] beside it;
-`left` int64[budgets]. Roster and BudgetCover say what their arrays are.
+The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
+for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` and `judge`.
+Names in all of them:
+
+- `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
+  wanted resource; `taken`: int64[loads, wanted + 1], what pods take of these, 1 place first.
+- `spares`: int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, UNBOUNDED where a
+  row's pods do not count; `weights`: int64[classes, bounds], what they count.
+- `first`: int64[rows], the place of a row's first pod of lower priority; `order`: int64[rows,
+  width], the places of such pods, most important first; beside it `violates` and `victims`:
+  bool[rows, width].
+- `codes`: int64[rows], an answer or a fit code (`kernels.fit`).
+
+Roster and BudgetCover say what their arrays are.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from services.scheduler.core.columns import Bools, Int64s
-from services.scheduler.core.compiled import compiled, inlined
+from services.scheduler.core.compiled import compiled
 from services.scheduler.core.kernels import TOO_MANY_PODS, UNRESOLVABLE
 from services.scheduler.core.preemption.pick import PRIORITY_SHIFT
 from services.scheduler.core.roster import CLASS, GROUP, LOAD, NO_START, PLACE, RANK, START_NS
@@ -29,241 +36,189 @@ FIRST_BOUND = -3
 every pod came back although the node had refused the pending pod; the first bound is broken,
 the next one being one less."""
 
+UNBOUNDED = 1 << 60
+
 VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(5)
 """Fields of a candidate's criteria, so that less is better; the earliest start is negated."""
 
 
-@inlined
-def _started(table: Int64s, row: int, place: int, now_ns: int) -> int:
-    start_ns = table[row, place, START_NS]
-    return now_ns if start_ns == NO_START else start_ns
-
-
-@inlined
-def _take_off(
-    row: int, rank: int, end: int, table: Int64s, amounts: Int64s, resources: Int64s, room: Int64s
-) -> int:
-    """Return the first of the row's pods of lower priority, and make room of all of them."""
-    first = end
-    while first > 0 and table[row, first - 1, RANK] > rank:
-        first -= 1
-        for i in range(len(room)):
-            room[i] += amounts[table[row, first, LOAD], resources[i]]
-    return first
-
-
-@inlined
-def _fit_code(
-    row: int, slots: int, room: Int64s, wanted: Int64s, allocatable: Int64s, resources: Int64s
-) -> int:
-    code = TOO_MANY_PODS if slots < 0 else 0
-    for i in range(len(room)):
-        if room[i] < 0:
-            code |= 2 << i
-            if wanted[i] > allocatable[row, resources[i]]:
-                code |= UNRESOLVABLE
-    return code
-
-
-@inlined
-def _give_way(  # noqa: PLR0917 - compiled code takes its arguments by position
-    code: int,
-    row: int,
-    first: int,
-    end: int,
-    table: Int64s,
-    i: int,
-    weights: Int64s,
-    counted: Bools,
-    spares: Int64s,
-) -> int:
-    """Take the pods from `first` on off the bounds; return the fit `code`, else a broken bound."""
-    broken = CANDIDATE
-    for k in range(spares.shape[1] - 1, -1, -1):
-        if counted[i, k]:
-            for pod in range(first, end):
-                spares[i, k] += weights[table[row, pod, CLASS], k]
-        if spares[i, k] < 0:
-            broken = FIRST_BOUND - k
-    return broken if code == CANDIDATE else code
-
-
-@inlined
-def _put_in_order(
-    row: int, first: int, lower: int, now_ns: int, table: Int64s, order: Int64s
-) -> None:
-    """Order the potential victims; a start that is missing is now, and may come before others."""
-    for j in range(lower):
-        pod = first + j
-        rank = table[row, pod, RANK]
-        start_ns = _started(table, row, pod, now_ns)
-        at = j
-        while at > 0:
-            other = order[at - 1]
-            if table[row, other, RANK] != rank:
-                break
-            other_ns = _started(table, row, other, now_ns)
-            if other_ns < start_ns:
-                break
-            if other_ns == start_ns and table[row, other, PLACE] < table[row, pod, PLACE]:
-                break
-            order[at] = other
-            at -= 1
-        order[at] = pod
-
-
-@inlined
-def _mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by position
-    row: int,
-    lower: int,
-    uses_up: bool,
-    table: Int64s,
-    order: Int64s,
-    allowed: Int64s,
-    offsets: Int64s,
-    covering: Int64s,
-    left: Int64s,
-    violates: Bools,
-) -> None:
-    """Let each pod in turn use its budgets up; `left` is as allowed before and after."""
-    least = 0 if uses_up else 1
-    for j in range(lower):
-        group = table[row, order[j], GROUP]
-        violates[j] = False
-        for k in range(offsets[group], offsets[group + 1]):
-            if uses_up:
-                left[covering[k]] -= 1
-            if left[covering[k]] < least:
-                violates[j] = True
-    for j in range(lower):
-        group = table[row, order[j], GROUP]
-        for k in range(offsets[group], offsets[group + 1]):
-            left[covering[k]] = allowed[covering[k]]
-
-
-@inlined
-def _comes_back(  # noqa: PLR0917 - compiled code takes its arguments by position
-    load: int,
-    number: int,
-    slots: int,
-    amounts: Int64s,
-    resources: Int64s,
-    room: Int64s,
-    i: int,
-    weights: Int64s,
-    counted: Bools,
-    spares: Int64s,
-) -> bool:
-    """Tell whether a pod of class `number` leaves room, and take that room if so."""
-    stays = slots > 0
-    for w in range(len(room)):
-        stays &= amounts[load, resources[w]] <= room[w]
-    for k in range(spares.shape[1]):
-        stays &= not counted[i, k] or weights[number, k] <= spares[i, k]
-    if stays:
-        for w in range(len(room)):
-            room[w] -= amounts[load, resources[w]]
-        for k in range(spares.shape[1]):
-            if counted[i, k]:
-                spares[i, k] -= weights[number, k]
-    return stays
-
-
 @compiled
-def dry_run(  # noqa: PLR0917 - compiled code takes its arguments by position
+def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
     rank: int,
-    now_ns: int,
     needs_victims: bool,
-    sorts_victims: bool,
-    uses_up: bool,
     resources: Int64s,
     wanted: Int64s,
     allocatable: Int64s,
     requested: Int64s,
     pod_count: Int64s,
     pods_max: Int64s,
-    nominated: Int64s,
     count: Int64s,
     table: Int64s,
-    amounts: Int64s,
+    taken: Int64s,
+    weights: Int64s,
+    first: Int64s,
+    room: Int64s,
+    spares: Int64s,
+    codes: Int64s,
+) -> None:
+    """Take all pods of lower priority than -`rank` off, and write whether the pod fits then.
+
+    The pod asks `wanted` (more than 0) of the columns `resources`. `room` comes as 0 less what
+    nominated pods take, and `spares` as they are with the pods that are taken off.
+    """
+    for i in range(len(rows)):
+        row = rows[i]
+        room[i, 0] += pods_max[row] - pod_count[row] - 1
+        for k in range(len(resources)):
+            column = resources[k]
+            room[i, k + 1] += allocatable[row, column] - requested[row, column] - wanted[k]
+        place = count[row]
+        while place > 0 and table[row, place - 1, RANK] > rank:
+            place -= 1
+            for k in range(room.shape[1]):
+                room[i, k] += taken[table[row, place, LOAD], k]
+            for k in range(spares.shape[1]):
+                spares[i, k] += weights[table[row, place, CLASS], k]
+        first[i] = place
+        code = CANDIDATE
+        for k in range(spares.shape[1] - 1, -1, -1):
+            if spares[i, k] < 0:
+                code = FIRST_BOUND - k
+        unfit = TOO_MANY_PODS if room[i, 0] < 0 else 0
+        for k in range(len(resources)):
+            if room[i, k + 1] < 0:
+                unfit |= 2 << k
+                unfit |= UNRESOLVABLE if wanted[k] > allocatable[row, resources[k]] else 0
+        code = unfit or code
+        codes[i] = NOTHING_BELOW if place == count[row] and needs_victims else code
+
+
+@compiled
+def put_in_order(
+    rows: Int64s, now_ns: int, count: Int64s, table: Int64s, first: Int64s, order: Int64s
+) -> None:
+    """Order the pods of lower priority; a start that is missing is now, which may not be last."""
+    for i in range(len(rows)):
+        pods = table[rows[i]]
+        for j in range(count[rows[i]] - first[i]):
+            pod = first[i] + j
+            missing = pods[pod, START_NS] == NO_START
+            start_ns = now_ns if missing else pods[pod, START_NS]
+            at = j
+            while at > 0 and missing:
+                other = order[i, at - 1]
+                other_ns = now_ns if pods[other, START_NS] == NO_START else pods[other, START_NS]
+                ahead = other_ns == start_ns and pods[other, PLACE] < pods[pod, PLACE]
+                if pods[other, RANK] != pods[pod, RANK] or other_ns < start_ns or ahead:
+                    break
+                order[i, at] = other
+                at -= 1
+            order[i, at] = pod
+
+
+@compiled
+def mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    uses_up: bool,
+    count: Int64s,
+    table: Int64s,
+    first: Int64s,
+    order: Int64s,
     allowed: Int64s,
     offsets: Int64s,
     covering: Int64s,
-    codes: Int64s,
-    criteria: Int64s,
-    spares: Int64s,
-    counted: Bools,
-    weights: Int64s,
+    violates: Bools,
 ) -> None:
-    """Write what a preemption on each of `rows` comes to, for a pod of priority -`rank`.
+    """Let the pods of each row use its budgets up in turn, if the rule `uses_up` what is allowed.
 
-    The pod asks `wanted` (more than 0) of the columns `resources`. nominated: int64[nodes,
-    wanted + 1], what the nominated pods that count hold of these, and how many they are.
-    `needs_victims`, `sorts_victims`, `uses_up`: see PreemptionRules and BudgetRule.
-    codes: int64[rows], an answer above or a fit code. criteria: int64[rows, 5] of the candidates.
-    spares: int64[rows, bounds], changed; counted: bool[rows, bounds]; weights: int64[classes,
-    bounds].
+    `violates` comes with nothing marked.
     """
-    room = np.zeros(len(resources), dtype=np.int64)
-    order = np.zeros(table.shape[1], dtype=np.int64)
-    violates = np.zeros(table.shape[1], dtype=np.bool_)
+    least = 0 if uses_up else 1
     left = allowed.copy()
     for i in range(len(rows)):
-        row = rows[i]
-        for k in range(len(resources)):
-            room[k] = allocatable[row, resources[k]] - requested[row, resources[k]]
-            room[k] -= wanted[k] + nominated[row, k]
-        first = _take_off(row, rank, count[row], table, amounts, resources, room)
-        lower = count[row] - first
-        if lower == 0 and needs_victims:
-            codes[i] = NOTHING_BELOW
-            continue
-        slots = pods_max[row] - pod_count[row] - nominated[row, len(resources)] - 1 + lower
-        codes[i] = _fit_code(row, slots, room, wanted, allocatable, resources)
-        codes[i] = _give_way(codes[i], row, first, count[row], table, i, weights, counted, spares)
-        if codes[i] != CANDIDATE:
-            continue
-        _put_in_order(row, first, lower, now_ns, table, order)
-        _mark_violating(
-            row, lower, uses_up, table, order, allowed, offsets, covering, left, violates
-        )
-        violations = victims = total = earliest_ns = 0
-        highest = topmost = -(1 << 62)
-        for guarded in (True, False):
-            for j in range(lower):
-                if violates[j] != guarded:
+        pods = table[rows[i]]
+        number = count[rows[i]] - first[i]
+        for j in range(number):
+            group = pods[order[i, j], GROUP]
+            for k in range(offsets[group], offsets[group + 1]):
+                left[covering[k]] -= uses_up
+                violates[i, j] |= left[covering[k]] < least
+        for j in range(number):
+            group = pods[order[i, j], GROUP]
+            for k in range(offsets[group], offsets[group + 1]):
+                left[covering[k]] = allowed[covering[k]]
+
+
+@compiled
+def bring_back(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    count: Int64s,
+    table: Int64s,
+    taken: Int64s,
+    weights: Int64s,
+    first: Int64s,
+    order: Int64s,
+    violates: Bools,
+    room: Int64s,
+    spares: Int64s,
+    victims: Bools,
+) -> None:
+    """Bring each pod back that leaves room, those that violate a budget first; mark the others."""
+    for i in range(len(rows)):
+        pods = table[rows[i]]
+        number = count[rows[i]] - first[i]
+        for guarded in range(1, -1, -1):
+            for j in range(number):
+                if violates[i, j] != guarded:
                     continue
-                pod = order[j]
-                if _comes_back(
-                    table[row, pod, LOAD],
-                    table[row, pod, CLASS],
-                    slots,
-                    amounts,
-                    resources,
-                    room,
-                    i,
-                    weights,
-                    counted,
-                    spares,
-                ):
-                    slots -= 1
-                    continue
-                priority = -table[row, order[j], RANK]
-                start_ns = _started(table, row, order[j], now_ns)
-                highest = priority if victims == 0 else highest
-                if priority > topmost:
-                    topmost = priority
-                    earliest_ns = start_ns
-                elif priority == topmost:
-                    earliest_ns = min(earliest_ns, start_ns)
-                violations += guarded
-                victims += 1
-                total += priority + PRIORITY_SHIFT
-        criteria[i, VIOLATIONS] = violations
-        criteria[i, HIGHEST] = topmost if sorts_victims else highest
-        criteria[i, SUM] = total
-        criteria[i, VICTIMS] = victims
+                load, kind = pods[order[i, j], LOAD], pods[order[i, j], CLASS]
+                stays = True
+                for k in range(room.shape[1]):
+                    stays &= taken[load, k] <= room[i, k]
+                for k in range(spares.shape[1]):
+                    stays &= weights[kind, k] <= spares[i, k]
+                victims[i, j] = not stays
+                for k in range(room.shape[1] if stays else 0):
+                    room[i, k] -= taken[load, k]
+                for k in range(spares.shape[1] if stays else 0):
+                    spares[i, k] -= weights[kind, k]
+
+
+@compiled
+def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    now_ns: int,
+    sorts_victims: bool,
+    count: Int64s,
+    table: Int64s,
+    first: Int64s,
+    order: Int64s,
+    violates: Bools,
+    victims: Bools,
+    criteria: Int64s,
+) -> None:
+    """Write what each row is judged by, int64[rows, 5], which come as zeros.
+
+    Victims that are not sorted begin with those that violate a budget.
+    """
+    for i in range(len(rows)):
+        pods = table[rows[i]]
+        head = topmost = -(1 << 62)
+        earliest_ns = 0
+        for j in range(count[rows[i]] - first[i]):
+            if not victims[i, j]:
+                continue
+            pod = order[i, j]
+            priority = -pods[pod, RANK]
+            start_ns = now_ns if pods[pod, START_NS] == NO_START else pods[pod, START_NS]
+            if criteria[i, VICTIMS] == 0 or (violates[i, j] and criteria[i, VIOLATIONS] == 0):
+                head = priority
+            if priority >= topmost:
+                earliest_ns = start_ns if priority > topmost else min(earliest_ns, start_ns)
+                topmost = priority
+            criteria[i, VIOLATIONS] += violates[i, j]
+            criteria[i, SUM] += priority + PRIORITY_SHIFT
+            criteria[i, VICTIMS] += 1
+        criteria[i, HIGHEST] = topmost if sorts_victims else head
         criteria[i, EARLIEST] = -earliest_ns
-        if victims == 0 and needs_victims:
-            codes[i] = IN_VAIN

@@ -106,7 +106,7 @@ class Roster:
         census = self._snapshot.census if self._snapshot.has_census else None
         for place, pod in enumerate(pods):
             start_ns = NO_START if pod.start_time_ns is None else pod.start_time_ns
-            spec = self._snapshot.spec_in_force(pod)
+            spec = self._snapshot.spec_in_force(pod) if pod.given else pod.spec
             load = self._load_of.get(spec)
             if load is None:
                 load = self._new_load(spec)

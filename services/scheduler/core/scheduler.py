@@ -24,9 +24,11 @@ from services.scheduler.core.decisions import (
     Binding,
     Decision,
     MayWait,
+    Refused,
     Skipped,
     Stage,
 )
+from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_objects import on_object
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
@@ -51,6 +53,8 @@ from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.stateful import StatefulPlugin
 from services.scheduler.core.surveyor import Surveyor
 from services.scheduler.core.waiting import Waiting
+
+_OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
 
 
 class Scheduler:
@@ -174,6 +178,10 @@ class Scheduler:
         attempt = self._before(head, pod)
         cycle = self._cycles[pod.spec.scheduler_name]
         decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
+        if isinstance(decision.verdict, Refused) and cycle.framework.is_refused_for_pods(
+            decision.verdict.plugins
+        ):
+            self._waiting.refused_for_pods(pod.uid)
         self._unanswered[head.pop] = decision
         return decision
 
@@ -265,6 +273,16 @@ class Scheduler:
             return MayWait.ALL
         return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
 
+    def reads_objects(self, event: ClusterEvent) -> bool:
+        """Tell whether a hint about a pod that waits may read what `event` is about.
+
+        Pods that come to nodes and change there concern nobody but those that look beyond single
+        nodes; what frees resources concerns all.
+        """
+        if event in _OF_PODS_ON_NODES:
+            return self._waiting.any_refused_for_pods
+        return len(self._waiting) > 0
+
     def assumed(self) -> Sequence[tuple[PopId, str]]:
         """Return the bindings that wait for an answer, with their nodes."""
         return [
@@ -314,6 +332,7 @@ class Scheduler:
         self.pods.update((pod.uid, pod) for pod in pods)
         for uid, for_pods in memory.waiting:
             self._waiting.count(uid, for_pods=for_pods)
+            self._waiting.refused_for_pods(uid)
         self._latest_cycle = memory.latest_cycle
         self._choice.reset(memory.choice_mark)
         self._mirror.hold(memory.held_back)

@@ -132,6 +132,11 @@ class Shape:
         return self._pod_filters
 
     @property
+    def can_fail(self) -> bool:
+        """Tell whether a filter at work may fail."""
+        return bool(self._failing)
+
+    @property
     def score_failure(self) -> str:
         """Return how scoring fails, "" where it does not."""
         if self._unprepared:

@@ -15,7 +15,7 @@ from services.kube.pod import Pod
 from services.scheduler.core import kernels, reprieve
 from services.scheduler.core.budget_cover import BudgetCover
 from services.scheduler.core.cached_columns import FilterColumn
-from services.scheduler.core.columns import Bools, Int64s
+from services.scheduler.core.columns import Int64s
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin import Bounds
 from services.scheduler.core.plugins.node_resources_fit import Wanted
@@ -28,11 +28,32 @@ from services.scheduler.core.status import Status
 
 
 class _Together(NamedTuple):
-    """The bounds of all filters as in Bounds, with weights as int64[classes, bounds]."""
+    """The bounds of all filters: int64[rows, bounds] and int64[classes, bounds].
+
+    As `spares` and `weights` in `reprieve`.
+    """
 
     room: Int64s
-    counted: Bools
     weights: Int64s
+
+
+class _Opened(NamedTuple):
+    """Rows where the pod fits without those below it; the arrays are as in `reprieve`."""
+
+    rows: Int64s
+    taken: Int64s
+    weights: Int64s
+    first: Int64s
+    room: Int64s
+    spares: Int64s
+
+
+class _DryRuns(NamedTuple):
+    """An answer for each row asked, and the criteria of the `rows` where the pod fits."""
+
+    codes: Int64s
+    rows: Int64s
+    criteria: Int64s
 
 
 class Surveyor:
@@ -55,17 +76,17 @@ class Surveyor:
             return None
         fit = shape.pod_filters[0][1]
         bounds = self._bounds(pod, rows, [each for _, each in bounded])
-        codes, criteria = self._dry_run(pod, fit.pre.data, rows, now_ns, bounds)
+        runs = self._dry_run(pod, fit.pre.data, rows, now_ns, bounds)
+        codes = runs.codes
         said = [(column, code) for column, each in bounded for code in each.codes]
         table = np.empty((len(codes), 2), dtype=np.int64)
         counted = dict(table[: kernels.tally(codes, table)].tolist())
         if reprieve.IN_VAIN in counted:
             return None
-        found = codes == reprieve.CANDIDATE
         counted.pop(reprieve.CANDIDATE, None)
         return Survey(
-            rows=rows[found],
-            criteria=criteria[found],
+            rows=runs.rows,
+            criteria=runs.criteria,
             refusals=[(_refusal(fit, said, code), count) for code, count in counted.items()],
             name=self._snapshot.name,
         )
@@ -73,11 +94,11 @@ class Surveyor:
     def _bounds(self, pod: Pod, rows: Int64s, bounds: Sequence[Bounds]) -> _Together:
         """Return the bounds side by side, with room left for the nominated pods that count."""
         asked = [weights for each in bounds for weights in each.weights]
-        none = np.zeros((len(rows), 0), dtype=np.int64)
-        room = np.hstack([none, *(each.room for each in bounds)])
-        counted = np.hstack([none.astype(np.bool_), *(each.counted for each in bounds)])
         if not asked:
-            return _Together(room, counted, np.zeros((1, 0), dtype=np.int64))
+            none = np.zeros((len(rows), 0), dtype=np.int64)
+            return _Together(none, np.zeros((1, 0), dtype=np.int64))
+        room = np.hstack([each.room for each in bounds])
+        counted = np.hstack([each.counted for each in bounds])
         census, nominations = self._snapshot.census, self._snapshot.nominations
         for place, row in enumerate(rows.tolist()) if len(nominations) else ():
             for each in nominations.counted(self._snapshot.name(row), pod):
@@ -87,57 +108,68 @@ class Surveyor:
             weights.sync()
         number = len(census.classes)
         table = np.stack([weights.weights[:number] for weights in asked], axis=1)
-        return _Together(room, counted, np.ascontiguousarray(table))
+        free = np.where(room < 0, -reprieve.UNBOUNDED, reprieve.UNBOUNDED)
+        return _Together(np.where(counted, room, free), np.ascontiguousarray(table))
 
     def _dry_run(
         self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int, bounds: _Together
-    ) -> tuple[Int64s, Int64s]:
+    ) -> _DryRuns:
+        """Judge all rows, and those where the pod fits by who would have to go."""
         self._cover.sync()
-        nominated = self._nominated(pod, wanted)
-        columns, rules = self._snapshot.columns, self._rules
-        roster, cover = self._roster, self._cover
+        roster, rules = self._roster, self._rules
+        load = roster.amounts[:, wanted.columns]
+        taken = np.hstack([np.ones((len(load), 1), dtype=np.int64), load])
+        room = -self._nominated(pod, wanted, rows)
+        spares, columns = bounds.room, self._snapshot.columns
+        first = np.empty(len(rows), dtype=np.int64)
         codes = np.empty(len(rows), dtype=np.int64)
-        criteria = np.zeros((len(rows), 5), dtype=np.int64)
-        reprieve.dry_run(
-            rows,
-            -pod.priority,
-            now_ns,
-            rules.needs_victims,
-            rules.sorts_victims,
-            rules.budgets.uses_up,
-            wanted.columns,
-            wanted.amounts,
-            columns.allocatable,
-            columns.requested,
-            columns.pod_count,
-            columns.pods_max,
-            nominated,
-            roster.count,
-            roster.table,
-            roster.amounts,
-            cover.allowed,
-            cover.offsets,
-            cover.covering,
-            codes,
-            criteria,
-            bounds.room,
-            bounds.counted,
-            bounds.weights,
+        pods = (roster.count, roster.table)
+        reprieve.make_room(
+            *(rows, -pod.priority, rules.needs_victims, wanted.columns, wanted.amounts),
+            *(columns.allocatable, columns.requested, columns.pod_count, columns.pods_max),
+            *(*pods, taken, bounds.weights, first, room, spares, codes),
         )
-        return codes, criteria
+        fits = np.flatnonzero(codes == reprieve.CANDIDATE)
+        found = rows[fits]
+        criteria = self._judged(
+            _Opened(found, taken, bounds.weights, first[fits], room[fits], spares[fits]), now_ns
+        )
+        if rules.needs_victims:
+            codes[fits[criteria[:, reprieve.VICTIMS] == 0]] = reprieve.IN_VAIN
+        return _DryRuns(codes, found, criteria)
 
-    def _nominated(self, pod: Pod, wanted: Wanted) -> Int64s:
-        """Return what nominated pods hold that must be left room for: int64[nodes, wanted + 1]."""
+    def _judged(self, opened: _Opened, now_ns: int) -> Int64s:
+        """Return the criteria of rows whose pods of lower priority have been taken off."""
+        roster, cover, rules = self._roster, self._cover, self._rules
+        rows, first = opened.rows, opened.first
+        pods = (roster.count, roster.table)
+        order = np.empty((len(rows), roster.table.shape[1]), dtype=np.int64)
+        violates, victims = np.zeros((2, *order.shape), dtype=np.bool_)
+        reprieve.put_in_order(rows, now_ns, *pods, first, order)
+        if len(cover.allowed):
+            budgets = (cover.allowed, cover.offsets, cover.covering)
+            uses_up = rules.budgets.uses_up
+            reprieve.mark_violating(rows, uses_up, *pods, first, order, *budgets, violates)
+        reprieve.bring_back(
+            *(rows, *pods, opened.taken, opened.weights, first, order),
+            *(violates, opened.room, opened.spares, victims),
+        )
+        criteria = np.zeros((len(rows), 5), dtype=np.int64)
+        reprieve.judge(
+            *(rows, now_ns, rules.sorts_victims, *pods, first, order, violates, victims, criteria)
+        )
+        return criteria
+
+    def _nominated(self, pod: Pod, wanted: Wanted, rows: Int64s) -> Int64s:
+        """Return what nominated pods hold that must be left room for, as `room` in `reprieve`."""
         snapshot = self._snapshot
-        held = np.zeros((snapshot.columns.capacity, len(wanted.columns) + 1), dtype=np.int64)
+        held = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
         for name in snapshot.nominations.node_names():
             counted = snapshot.nominations.counted(name, pod)
-            row = snapshot.row(name) if counted else None
-            if row is None:
-                continue
-            for each in counted:
-                held[row, :-1] += snapshot.load(each.spec).amounts[wanted.columns]
-                held[row, -1] += 1
+            places = np.flatnonzero(rows == snapshot.row(name)) if counted else ()
+            for each in counted if len(places) else ():
+                held[places, 0] += 1
+                held[places, 1:] += snapshot.load(each.spec).amounts[wanted.columns]
         return held
 
 

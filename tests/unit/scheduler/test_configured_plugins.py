@@ -332,7 +332,10 @@ def test_a_queue_sort_plugin_is_asked_for_the_keys_that_the_queue_is_sent() -> N
     scheduler = Scheduler(options, registry={**SERVED, "ByName": ByName})
     pod = make_pod("zeta").obj()
     encoder = StepEncoder(
-        {pod.uid: pod_pb2.Pod()}, scheduler.sort_key, scheduler.namespace_labels, objects=True
+        {pod.uid: pod_pb2.Pod()},
+        scheduler.sort_key,
+        scheduler.namespace_labels,
+        scheduler.reads_objects,
     )
     (step,) = scheduler.put_pod(pod)
     assert encoder.operation(step, 0).add.sort_key == b"zeta"
