@@ -7,6 +7,7 @@ cache on disk.
 from __future__ import annotations
 
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
+from services.kube.budget import PodDisruptionBudget
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import LabelSelector
@@ -71,7 +72,8 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
 
 
 def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
-    """Have a pod that fits nowhere look for victims."""
+    """Have a pod that fits nowhere look for victims, and a budget guard them."""
+    snapshot.set_budget(PodDisruptionBudget(namespace="", name="b", selector=LabelSelector()))
     whole = Container(name="c", requests={"cpu": 4000})
     for name in "abc":
         below = Pod(uid=name, namespace="", name="", spec=PodSpec(containers=(whole,)))
