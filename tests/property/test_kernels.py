@@ -126,10 +126,12 @@ def test_the_chosen_row_is_that_of_the_twin(
         np.array([reverse for _, _, reverse in raw], dtype=np.int64),
         np.array(plain, dtype=np.int64) + full_marks,
     )
-    first, feasible, total, ties = kernels.best(NODES, refuser, totals)
+    chosen, feasible, total, ties = kernels.choose(
+        NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
+    )
     assert feasible == len(rows)
     if not rows:
-        assert first == -1
+        assert chosen == -1
         return
     expected: dict[int, int] = {row: plain[row] for row in rows}
     for scores, weight, reverse in raw:
@@ -138,9 +140,6 @@ def test_the_chosen_row_is_that_of_the_twin(
             expected[row] += weight * score
     assert {row: int(totals[row]) for row in rows} == expected
     assert (total, ties) == (max(expected.values()), list(expected.values()).count(total))
-    chosen = kernels.break_tie(
-        first, NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
-    )
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from services.kube.pod import Pod
+from services.scheduler.core.decisions import NOT_MEASURED
 from services.scheduler.core.diagnosis import (
     Diagnosis,
     refused_by_filters,
@@ -32,8 +34,7 @@ OVERRIDDEN = 127
 """A refuser for rows where nominated pods, or extenders, make the difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suggested:
+class Suggested(NamedTuple):
     """A node to take.
 
     `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is
@@ -48,7 +49,7 @@ class Suggested:
     feasible: int
     tied: int = 1
     total: int | None = None
-    phases_ns: Mapping[str, int] = field(default_factory=dict)
+    phases_ns: Mapping[str, int] = NOT_MEASURED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

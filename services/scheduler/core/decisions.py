@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+from typing import NamedTuple
 
 from services.kube.pod import Pod
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
@@ -22,8 +23,7 @@ class Stage(Enum):
     DELETE_VICTIM = "delete-victim"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(NamedTuple):
     """The pod goes to a node; `total` is None where it was not scored, `tied` counts the best."""
 
     node_name: str
@@ -112,8 +112,7 @@ class Decision:
         return self.verdict.nomination if isinstance(self.verdict, Refused) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """A head and its pod, with what a decision about it may change and an undo restores."""
 
     head: Head

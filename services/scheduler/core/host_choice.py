@@ -6,8 +6,7 @@ v1.16 takes the best nodes in turn, along upstream's zone-interleaved node list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -18,8 +17,7 @@ from services.scheduler.core.kernels import Int8s
 from services.scheduler.core.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The row taken (-1 where none is feasible).
 
     `feasible` rows fitted, and `tied` of them had the best `total`. `looked_at` counts the rows
@@ -70,10 +68,8 @@ class KeyedChoice:
         columns = snapshot.columns
         used = len(columns.rows)
         totals = shape.normalized_totals(refuser)
-        row, feasible, total, ties = kernels.best(used, refuser, totals)
-        if ties > 1:
-            key = np.uint64(attempt_hash(self._seed, uid, attempt))
-            row = kernels.break_tie(row, used, refuser, totals, columns.name_hash, key)
+        key = np.uint64(attempt_hash(self._seed, uid, attempt))
+        row, feasible, total, ties = kernels.choose(used, refuser, totals, columns.name_hash, key)
         return Choice(row, feasible, total, ties)
 
     def mark(self) -> int:

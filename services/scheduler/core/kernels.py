@@ -252,40 +252,27 @@ def normalize(
 
 
 @compiled
-def best(used: int, refuser: Int8s, totals: Int64s) -> tuple[int, int, int, int]:
-    """Return the first best row (-1 for none), how many are feasible, the best total, its ties."""
+def choose(
+    used: int, refuser: Int8s, totals: Int64s, name_hash: UInt64s, attempt: np.uint64
+) -> tuple[int, int, int, int]:
+    """Return the best row (-1 for none), how many are feasible, the best total, its ties.
+
+    Among equals, the row of the smallest keyed hash is the best.
+    """
     feasible = 0
     highest = -(1 << 62)
     for row in range(used):
-        if refuser[row] == 0:
-            feasible += 1
-            highest = max(highest, int(totals[row]))
-    first = -1
+        fits = refuser[row] == 0
+        feasible += fits
+        highest = max(highest, totals[row] if fits else -(1 << 62))
+    found = -1
+    least = np.uint64(0)
     ties = 0
     for row in range(used):
         if refuser[row] == 0 and totals[row] == highest:
             ties += 1
-            if first < 0:
-                first = row
-    return first, feasible, highest, ties
-
-
-@compiled
-def break_tie(
-    first: int,
-    used: int,
-    refuser: Int8s,
-    totals: Int64s,
-    name_hash: UInt64s,
-    attempt: np.uint64,
-) -> int:
-    """Return the row of the smallest keyed hash among those that equal the best row `first`."""
-    found = first
-    least = _rank(name_hash[first] + attempt)
-    for row in range(first + 1, used):
-        if refuser[row] == 0 and totals[row] == totals[first]:
             rank = _rank(name_hash[row] + attempt)
-            if rank < least:
+            if rank < least or found < 0:
                 found = row
                 least = rank
-    return found
+    return found, feasible, highest, ties

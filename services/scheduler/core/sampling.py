@@ -9,7 +9,7 @@ findNodesThatFitPod, findNodesThatPassFilters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,7 +58,7 @@ class SampledChoice:
         """Return the choice for a pod's scheduling attempt."""
         sample, looked_at = self.sample(refuser, snapshot)
         chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
-        return replace(chosen, looked_at=looked_at)
+        return chosen._replace(looked_at=looked_at)
 
     def sample(self, refuser: Int8s, snapshot: Snapshot) -> tuple[Int8s, int]:
         """Return `refuser` with NO_NODE in rows that are not looked at, and how many others are.
