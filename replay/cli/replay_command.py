@@ -88,7 +88,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--sample-nodes",
     is_flag=True,
-    help="Score some of the nodes only, by percentageOfNodesToScore, as kube-scheduler does.",
+    help="Score some of the nodes only, by percentageOfNodesToScore, and try some candidates of a "
+    "preemption only, by minCandidateNodes*, as kube-scheduler does.",
 )
 @click.option("--kubelet-config", type=_FILE, help="A KubeletConfiguration file.")
 @click.option("--disable-preemption", is_flag=True, help="Never displace a pod.")

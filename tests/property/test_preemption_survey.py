@@ -17,6 +17,7 @@ from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
@@ -203,3 +204,8 @@ def test_the_survey_agrees_with_the_dry_runs(
         if survey is not None:
             assert_agrees(survey, found)
         assert survey is not None or constrained
+        absolute = data.draw(st.integers(1, len(NODES)))
+        sampling = CandidateSampling(percentage=0, absolute=absolute)
+        sampled = replace(preemptor, sampling=sampling)
+        found = sampled.evaluate(pod, once, tie_break=tie_break, now_ns=NOW_NS)
+        assert sampled.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome

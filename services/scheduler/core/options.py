@@ -24,7 +24,8 @@ class Options:
     """How a scheduler decides; `seed` keys the hash that breaks ties.
 
     Without `profiles`, that of the rules is in force. `sampling` is the percentage of nodes to
-    score where a profile has none of its own (0 adapts); None scores all nodes, whatever it says.
+    score where a profile has none of its own (0 adapts); None scores all nodes and tries all
+    candidates of a preemption, whatever the profiles say.
     `extenders` are asked in their order, the ignorable ones last.
     """
 
@@ -48,7 +49,11 @@ def cycles_of(
     narrow = extenders.narrowed if extenders.narrow_preemption else no_extenders
     preemptor = Preemptor(rules=options.rules.preemption, extenders=narrow)
     registry = {**registry, **options.rules.plugins}
-    served = with_preemption(registry, None if options.disable_preemption else preemptor)
+    served = with_preemption(
+        registry,
+        None if options.disable_preemption else preemptor,
+        samples=options.sampling is not None and options.rules.preemption.samples_candidates,
+    )
     choice = options.rules.host_choice(options.seed)
     if options.sampling is not None:
         choice = SampledChoice(choice, StartIndex(), options.sampling)

@@ -7,6 +7,7 @@ called with its arguments where the profile has some, and without any where it h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from services.scheduler.core.plugin import (
@@ -22,6 +23,7 @@ from services.scheduler.core.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
+from services.scheduler.core.plugin_args import DefaultPreemptionArgs
 from services.scheduler.core.plugins.default_binder import DefaultBinder
 from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
@@ -43,6 +45,7 @@ from services.scheduler.core.plugins.taint_toleration import TaintToleration
 from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
 from services.scheduler.core.plugins.volume_zone import VolumeZone
+from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile
 
@@ -90,6 +93,8 @@ SERVED: Registry = MappingProxyType(
 """What needs nothing of its session; `with_preemption` adds the plugin that does."""
 
 
+_PREEMPTION = DefaultPreemptionArgs()
+
 IN_TREE = frozenset(setting.name for setting in DEFAULT_PROFILE.plugins)
 """The names of v1.34's own plugins, all of which are on by default."""
 
@@ -105,15 +110,26 @@ def made(profile: Profile, registry: Registry) -> dict[str, Plugin]:
     return plugins
 
 
-def with_preemption(registry: Registry, preemptor: Preemptor | None) -> Registry:
+def with_preemption(
+    registry: Registry, preemptor: Preemptor | None, *, samples: bool = False
+) -> Registry:
     """Return `registry` with DefaultPreemption by `preemptor`, or without it where that is None.
 
+    With `samples`, the plugin's arguments say how many candidates suffice; else all are tried.
     A plugin of that name which `registry` brings itself is kept.
     """
     name = DefaultPreemption.name
     if preemptor is None:
         return {each: make for each, make in registry.items() if each != name}
-    return {name: lambda _args=None: DefaultPreemption(preemptor), **registry}
+
+    def make(args: DefaultPreemptionArgs = _PREEMPTION) -> DefaultPreemption:
+        sampling = CandidateSampling(
+            percentage=args.min_candidate_nodes_percentage,
+            absolute=args.min_candidate_nodes_absolute,
+        )
+        return DefaultPreemption(replace(preemptor, sampling=sampling) if samples else preemptor)
+
+    return {name: make, **registry}
 
 
 def takes_part(plugin: Plugin, point: Point) -> bool:

@@ -13,6 +13,7 @@ from services.scheduler.core.preemption.aftermath import (
     after_deletion_refused,
     after_status_refused,
 )
+from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.eligibility import POLICY_NEVER, VICTIM_TERMINATING
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
 from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
@@ -366,8 +367,10 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
         preemptor_pod(), *(held(f"p{n}", f"n{n}", cpu="2") for n in range(5)),
         nodes=[f"n{n}" for n in range(5)],
     )  # fmt: skip
-    limited = Preemptor(rules=V1_34, candidate_range=lambda _: (3, 2))
-    found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    limited = Preemptor(rules=V1_34, sampling=CandidateSampling(percentage=50, absolute=1))
+    found = limited.evaluate(
+        where.pod, where, tie_break=lambda nodes: nodes[3 % len(nodes)], now_ns=NOW_NS
+    )
     assert [each.candidate.node for each in found.candidates] == ["n3", "n4"]
 
 
@@ -379,7 +382,7 @@ def test_a_limited_search_goes_on_until_one_candidate_violates_no_budget() -> No
         nodes=[f"n{n}" for n in range(5)],
     )  # fmt: skip
     where.all_budgets = [make_budget().match_labels(app="a").allowed(0).obj()]
-    limited = Preemptor(rules=V1_34, candidate_range=lambda _: (0, 2))
+    limited = Preemptor(rules=V1_34, sampling=CandidateSampling(percentage=0, absolute=2))
     found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
     assert [each.candidate.node for each in found.candidates] == ["n3", "n0", "n1"]
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kube.pod import Pod
+from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.eligibility import why_not_eligible
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
@@ -31,9 +32,6 @@ from services.scheduler.core.preemption.victims import Candidate, NonCandidate, 
 from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.status import Status
 
-CandidateRange = Callable[[int], tuple[int, int]]
-"""From how many nodes might help, the one to begin with and how many candidates suffice."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderError:
@@ -46,11 +44,6 @@ Extenders = Callable[[Pod, tuple[Candidate, ...]], tuple[Candidate, ...] | Exten
 """Narrows the candidates of a pod as its extenders want it."""
 
 
-def all_nodes(count: int) -> tuple[int, int]:
-    """Begin with the first node and try all."""
-    return 0, count
-
-
 def no_extenders(pod: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """Leave the candidates as they are."""
     del pod
@@ -59,10 +52,10 @@ def no_extenders(pod: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemptor:
-    """The preemptor under one version's rules."""
+    """The preemptor under one version's rules; without `sampling` it tries all nodes."""
 
     rules: PreemptionRules
-    candidate_range: CandidateRange = all_nodes
+    sampling: CandidateSampling | None = None
     extenders: Extenders = no_extenders
 
     def preempt(
@@ -75,11 +68,13 @@ class Preemptor:
         refused = self._refused_at_once(pod, cycle)
         if refused is not None:
             return refused
-        survey = cycle.survey(now_ns) if self._tries_all else None
+        survey = cycle.survey(now_ns) if self.extenders is no_extenders else None
         if survey is None:
             return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
         if not len(survey.rows):
             return self._no_candidate(cycle, survey.refusals)
+        if self.sampling is not None:
+            survey = self.sampling.narrowed(survey, cycle.potential_nodes(), tie_break)
         chosen = pick_surveyed(survey, rules=self.rules, tie_break=tie_break)
         found = self._select_victims(pod, cycle, chosen.node, now_ns)
         assert isinstance(found, Candidate), f"{chosen.node} was a candidate in the survey"
@@ -95,7 +90,7 @@ class Preemptor:
         if at_once is not None:
             ineligible = at_once.reason if at_once.cause is Cause.NOT_ELIGIBLE else ""
             return _nothing_tried(at_once, potential, ineligible)
-        candidates, non_candidates = self._dry_run(pod, cycle, potential, now_ns)
+        candidates, non_candidates = self._dry_run(pod, cycle, potential, tie_break, now_ns)
         picked, outcome = self._choose(
             pod, cycle, candidates, non_candidates, tie_break=tie_break, now_ns=now_ns
         )
@@ -110,10 +105,6 @@ class Preemptor:
             picked=picked,
             outcome=outcome,
         )
-
-    @property
-    def _tries_all(self) -> bool:
-        return self.candidate_range is all_nodes and self.extenders is no_extenders
 
     def _refused_at_once(self, pod: Pod, cycle: FailedCycle) -> CannotHelp | None:
         ineligible = why_not_eligible(pod, cycle, self.rules)
@@ -132,12 +123,20 @@ class Preemptor:
         )
 
     def _dry_run(
-        self, pod: Pod, cycle: FailedCycle, potential: Sequence[str], now_ns: int
+        self,
+        pod: Pod,
+        cycle: FailedCycle,
+        potential: Sequence[str],
+        tie_break: TieBreak,
+        now_ns: int,
     ) -> tuple[tuple[Candidate, ...], tuple[NonCandidate, ...]]:
         spotless: list[Candidate] = []
         violating: list[Candidate] = []
         refused: list[NonCandidate] = []
-        offset, enough = self.candidate_range(len(potential))
+        offset, enough = 0, len(potential)
+        if self.sampling is not None:
+            offset = self.sampling.first(potential, tie_break)
+            enough = self.sampling.enough(len(potential))
         for step in range(len(potential)):
             node = potential[(offset + step) % len(potential)]
             found = self._select_victims(pod, cycle, node, now_ns)

@@ -33,6 +33,7 @@ class PreemptionRules:
     `no_nodes_text` is the error where there are no nodes. `message_prefix` stands before what
     the pod's message says of preemption; None where it says nothing.
     `clears_nominations_last` deletes the victims before lower nominations are cleared.
+    `samples_candidates` knows that a part of the nodes may be enough to try.
     """
 
     name: str
@@ -50,6 +51,7 @@ class PreemptionRules:
     no_nodes_text: str
     message_prefix: str | None
     clears_nominations_last: bool
+    samples_candidates: bool
 
     def message(self, text: str) -> str:
         """Return what the pod's message says of preemption."""
@@ -94,6 +96,7 @@ V1_34 = PreemptionRules(
     no_nodes_text="no nodes available",
     message_prefix="preemption: ",
     clears_nominations_last=False,
+    samples_candidates=True,
 )
 
 V1_16 = PreemptionRules(
@@ -112,4 +115,5 @@ V1_16 = PreemptionRules(
     no_nodes_text="no nodes available to schedule pods",
     message_prefix=None,
     clears_nominations_last=True,
+    samples_candidates=False,
 )

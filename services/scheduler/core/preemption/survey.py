@@ -18,6 +18,7 @@ from services.scheduler.core.status import Status
 
 Int64s = NDArray[np.int64]
 
+VIOLATIONS = CRITERIA_ORDER.index(DecidedBy.VIOLATIONS)
 NUM_VICTIMS = CRITERIA_ORDER.index(DecidedBy.NUM_VICTIMS)
 
 
