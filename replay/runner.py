@@ -16,6 +16,7 @@ from time import perf_counter_ns
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
+from replay.results.checkpoints import Checkpoints
 from replay.results.manifest import Manifest, trace_files
 from replay.results.recorder import Recorder
 from replay.results.run_directory import SPANS, RunDirectory
@@ -135,8 +136,12 @@ def run_replay(
         )
         before = {name: process.cpu_s() for name, process in embedded.processes.items()}
 
+        checkpoints = Checkpoints(run.path, scheduler) if scheduler.opened.resumable else None
+
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
+            if checkpoints is not None:
+                checkpoints.instant_over(now_ns)
 
         collector.calm()
         header = trace_pb2.Header()

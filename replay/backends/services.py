@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import grpc
@@ -18,6 +20,7 @@ from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.client import PLAIN, ClientTls, channel
 
 DEADLINE_S = 30.0
+CHECKPOINT_S = 120.0
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
@@ -40,16 +43,16 @@ class _Session(Generic[Request, Answer]):
         refuses what it was asked to do.
         """
         self._channel = channel(address, tls)
-        self._stub = make_stub(self._channel)
+        self.stub = make_stub(self._channel)
         try:
-            self.opened = self._stub.Open(open_request, timeout=DEADLINE_S)
+            self.opened = self.stub.Open(open_request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
             text = f"the {service} at {address} opened no session: {describe(error)}"
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
         self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
-        open_stream: Callable[[Iterator[Request]], Any] = self._stub.Stream
+        open_stream: Callable[[Iterator[Request]], Any] = self.stub.Stream
         self.stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
 
     def next_stamp(self) -> session_pb2.Stamp:
@@ -57,19 +60,33 @@ class _Session(Generic[Request, Answer]):
         self._stamp.sequence += 1
         return self._stamp
 
+    @property
+    def sequence(self) -> int:
+        """Return the number of the last request."""
+        return self._stamp.sequence
+
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
         self._stamp.traceparent = traceparent
 
+    def now(self) -> session_pb2.Stamp:
+        """Return a stamp for a call that does not count."""
+        return session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
+
+    def go_on(self, session: str, epoch: int, sequence: int) -> None:
+        """Speak of another session of the service from now on."""
+        self._stamp.session, self._stamp.epoch, self._stamp.sequence = session, epoch, sequence
+
     def close(self, make_request: Callable[..., object]) -> None:
-        """Forget the session; a service that has gone is no fault here."""
+        """Forget the session and hang up."""
         self.stream.close()
-        try:
-            self._stub.CloseSession(make_request(session=self._stamp.session), timeout=DEADLINE_S)
-        except grpc.RpcError:
-            return
-        finally:
-            self._channel.close()
+        self.forget(make_request)
+        self._channel.close()
+
+    def forget(self, make_request: Callable[..., object]) -> None:
+        """Let the service forget the session; one that has gone is no fault here."""
+        with contextlib.suppress(grpc.RpcError):
+            self.stub.CloseSession(make_request(session=self._stamp.session), timeout=DEADLINE_S)
 
 
 class SchedulerService:
@@ -101,6 +118,47 @@ class SchedulerService:
         """Tell a round, or go on with one."""
         request = scheduler_rpc.StreamRequest(stamp=self._session.next_stamp(), round=round_)
         self._session.stream.send(request)
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds the session was told."""
+        return self._session.sequence
+
+    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
+        """Return the session's state; every round told is answered. Raises BackendError."""
+        request = scheduler_rpc.CheckpointRequest(stamp=self._session.now())
+        try:
+            answers = self._session.stub.Checkpoint(request, timeout=CHECKPOINT_S)
+            return [answer.chunk for answer in answers]
+        except grpc.RpcError as error:
+            raise BackendError(f"the scheduler saves no checkpoint: {describe(error)}") from error
+
+    def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
+        """Go on in a session that a checkpoint makes, under a name of its own.
+
+        Raises BackendError where the service does not take it; the session is the old one then.
+        """
+        kept = list(chunks)
+        sequence = kept[0].info.sequence if kept else 0
+        if kept:
+            kept[0].info.session = f"restored-{secrets.token_hex(8)}"
+        requests = (scheduler_rpc.RestoreRequest(chunk=chunk) for chunk in kept)
+        try:
+            restored = self._session.stub.Restore(requests, timeout=CHECKPOINT_S)
+        except grpc.RpcError as error:
+            raise BackendError(f"the scheduler restores nothing: {describe(error)}") from error
+        self._session.forget(scheduler_rpc.CloseSessionRequest)
+        self._session.go_on(restored.session, restored.epoch, sequence)
+
+    def evaluate_pending(
+        self, request: scheduler_rpc.EvaluatePendingRequest
+    ) -> scheduler_rpc.EvaluatePendingResponse:
+        """Return every verdict about a pending pod of the session. Raises grpc.RpcError."""
+        request.stamp.CopyFrom(self._session.now())
+        response: scheduler_rpc.EvaluatePendingResponse = self._session.stub.EvaluatePending(
+            request, timeout=CHECKPOINT_S
+        )
+        return response
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round not answered yet. Raises BackendError."""

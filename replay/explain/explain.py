@@ -17,6 +17,7 @@ from replay.explain.preemption import preemption_of, refused_nodes
 from replay.explain.registered_events import moving_events
 from replay.explain.rerun import STRAYED, Found, Rerun, config_of
 from replay.explain.target import Target, Wish, attempt_of, find_target
+from replay.results.checkpoints import last_before
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
@@ -59,7 +60,7 @@ def _explained(
 ) -> Explanation:
     rerun = Rerun(address, config_of(manifest), tls)
     try:
-        found = rerun.find(run.rounds(), target)
+        found = rerun.find(run.rounds(), target, last_before(run.path, target.from_ns))
     finally:
         rerun.close()
     _check(target, found.outcome)

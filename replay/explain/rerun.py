@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 
 import grpc
 
@@ -18,15 +18,14 @@ from replay.backends.errors import BackendError
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
 from replay.explain.target import Target
+from replay.results.checkpoints import Checkpoint
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from services.rpc.client import PLAIN, ClientTls, channel
+from services.rpc.client import PLAIN, ClientTls
 
-DEADLINE_S = 120.0
 _AHEAD = 32
 """Rounds told before the first of their answers is read."""
 
@@ -78,15 +77,20 @@ class Rerun:
     ) -> None:
         self._address = address
         self._scheduler = SchedulerService(address, config, tls)
-        self._channel = channel(address, tls)
-        self._stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self._channel)
-        opened = self._scheduler.opened
-        self.queue = opened.config.queue
-        self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self.queue = self._scheduler.opened.config.queue
         self._at_ns = 0
 
-    def find(self, rounds: Iterable[scheduler_pb2.Round], target: Target) -> Found:
-        """Tell `rounds` up to the target. Raises RunError where they do not lead to it."""
+    def find(
+        self,
+        rounds: Iterable[scheduler_pb2.Round],
+        target: Target,
+        checkpoint: Checkpoint | None = None,
+    ) -> Found:
+        """Tell `rounds` up to the target, from the `checkpoint` on if the scheduler takes it.
+
+        Raises RunError where they do not lead to it.
+        """
+        rounds = self._resumed(iter(rounds), checkpoint)
         instants = (
             list(each) for _, each in groupby(rounds, lambda each: (each.at_ns, each.round))
         )
@@ -119,7 +123,19 @@ class Rerun:
     def close(self) -> None:
         """Forget the session."""
         self._scheduler.close()
-        self._channel.close()
+
+    def _resumed(
+        self, rounds: Iterator[scheduler_pb2.Round], checkpoint: Checkpoint | None
+    ) -> Iterator[scheduler_pb2.Round]:
+        """Return the rounds still to be told; all where the scheduler takes no checkpoint."""
+        if checkpoint is None:
+            return rounds
+        try:
+            self._scheduler.restore(checkpoint.chunks())
+        except BackendError:
+            return rounds
+        self._at_ns = checkpoint.at_ns
+        return islice(rounds, checkpoint.rounds, None)
 
     def _told_until(
         self, instants: Iterator[list[scheduler_pb2.Round]], moment: tuple[int, int]
@@ -185,12 +201,10 @@ class Rerun:
         self, uid: str, attempt: int, *, top_k: int = 0
     ) -> service_pb2.EvaluatePendingResponse | None:
         """Return every verdict about a pending pod, None where it is none."""
-        request = service_pb2.EvaluatePendingRequest(
-            stamp=self._stamp, attempt=attempt, top_k=top_k
-        )
+        request = service_pb2.EvaluatePendingRequest(attempt=attempt, top_k=top_k)
         request.pod.uid = uid
         try:
-            return self._stub.EvaluatePending(request, timeout=DEADLINE_S)
+            return self._scheduler.evaluate_pending(request)
         except grpc.RpcError as error:
             code = error.code() if isinstance(error, grpc.Call) else None
             if code is grpc.StatusCode.NOT_FOUND:

@@ -80,6 +80,13 @@ class Target:
     until_ns: int | None
 
     @property
+    def from_ns(self) -> int:
+        """Return the moment from which on the run's rounds must be told one by one."""
+        if self.entry is not None:
+            return self.entry.at_ns
+        return self.start_ns if self.until_ns is None else self.until_ns
+
+    @property
     def attempt(self) -> int:
         """Return the attempt's number, from 1; 0 where the pod was not tried."""
         return attempt_of(self.entry) if self.entry is not None else 0

@@ -3,6 +3,7 @@
 - manifest.json: what the run was; "finished" is false until its end.
 - decisions.jsonl: the decision log.
 - history.rounds.zst: every round as it was told to the scheduler.
+- checkpoint-ROUNDS-NS.zst: the scheduler after so many rounds of it, where a run took long.
 - spans.jsonl: spans, where they go to a file.
 - latencies.json: what was measured on the wall clock.
 - summary.json: what the summary shows.
@@ -17,6 +18,7 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
+from replay.results.checkpoints import is_checkpoint
 from replay.results.decision_log import DecisionLog, read_decisions
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
@@ -176,7 +178,7 @@ class RunDirectory:
 
 
 def _is_ours(name: str) -> bool:
-    return name.removesuffix(_DRAFT) in FILES
+    return name.removesuffix(_DRAFT) in FILES or is_checkpoint(name)
 
 
 def _numbers(parent: Path, trace_name: str) -> Iterator[int]:

@@ -1,0 +1,68 @@
+"""A decision that is told again from a checkpoint is explained as from the run's beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import SchedulerService
+from replay.explain.explain import explain
+from replay.explain.target import Wish, attempt_of
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.results import checkpoints
+from replay.results.checkpoints import checkpoints_in
+from replay.results.run_directory import RunDirectory
+from replay.world.models import Models
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from tests.e2e.replays import run
+
+pytestmark = pytest.mark.e2e
+
+WORKLOAD = GenerateOptions(
+    seed=5,
+    nodes=5,
+    pods=60,
+    deployments=5,
+    budgets=30,
+    window_ns=120 * SECOND_NS,
+    service_ns=90 * SECOND_NS,
+)
+
+
+def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
+    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer rounds are told for them; nothing else is another."""
+    monkeypatch.setattr(checkpoints, "EVERY_NS", 0)
+    models = Models(eviction=False)
+    finished = run(services, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
+    kept = checkpoints_in(finished.path)
+    assert len(kept) > 5
+    address = services.processes["scheduler"].address
+    told: list[int] = []
+    tell = SchedulerService.tell
+
+    def counted(service: SchedulerService, round_: scheduler_pb2.Round) -> None:
+        told.append(round_.at_ns)
+        tell(service, round_)
+
+    monkeypatch.setattr(SchedulerService, "tell", counted)
+    wishes = list(_wishes(finished))
+    resumed = [explain(finished, wish, address=address) for wish in wishes]
+    few = len(told)
+    for each in kept:
+        each.path.unlink()
+    told.clear()
+    assert [explain(finished, wish, address=address) for wish in wishes] == resumed
+    assert few < 0.5 * len(told)
+
+
+def _wishes(finished: RunDirectory) -> Iterator[Wish]:
+    attempts = [each for each in finished.decisions() if attempt_of(each)]
+    for entry in attempts[len(attempts) // 2 :: 80]:
+        yield Wish(pod=entry.observed.object.uid, attempt=attempt_of(entry))
+    yield Wish(pod=attempts[-1].observed.object.uid)
