@@ -140,7 +140,7 @@ def run_replay(
 
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
-            if checkpoints is not None:
+            if checkpoints is not None and not run.has_extenders:
                 checkpoints.instant_over(now_ns)
 
         collector.calm()

@@ -58,9 +58,12 @@ def explain(
 def _explained(
     run: RunDirectory, manifest: Manifest, target: Target, top: int, address: str, tls: ClientTls
 ) -> Explanation:
-    rerun = Rerun(address, config_of(manifest), tls)
+    config = config_of(manifest)
+    config.recorded_extenders = run.has_extenders
+    checkpoint = None if run.has_extenders else last_before(run.path, target.from_ns)
+    rerun = Rerun(address, config, tls)
     try:
-        found = rerun.find(run.rounds(), target, last_before(run.path, target.from_ns))
+        found = rerun.find(run.retold(), target, checkpoint)
     finally:
         rerun.close()
     _check(target, found.outcome)

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from replay.results.clocks import VirtualClock, WallClock
 from replay.results.pod_spans import PodSpans
+from replay.results.round_log import RoundLog
 from replay.results.round_spans import RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
@@ -45,6 +46,7 @@ class Recorder:
         self._run = run
         self._decision_log = run.decision_log()
         self._round_log = run.round_log()
+        self._answers_log: RoundLog | None = None
         self._began_ns = perf_counter_ns()
         self._told_ns: deque[int] = deque()
         self._epoch_ns = time_ns() - self._began_ns
@@ -66,8 +68,7 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._decision_log.close()
-        self._round_log.close()
+        self._close_logs()
         if kind is not None and self._sink is not None:
             self._sink.close()
 
@@ -99,6 +100,7 @@ class Recorder:
         if self._round_spans is not None:
             began_ns = self._epoch_ns + told_ns
             within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
+        self._write_answers(round_, outcomes)
         for outcome in outcomes.outcomes:
             self.tally.outcome(outcome)
             if self._pod_spans is not None:
@@ -123,10 +125,30 @@ class Recorder:
         `wall_ns` is then the time from the recorder's making to here, before the last writes.
         """
         self.wall_ns = perf_counter_ns() - self._began_ns
-        self._decision_log.close()
-        self._round_log.close()
+        self._close_logs()
         self._run.write_latencies(self._latencies())
         return self._close_spans()
+
+    def _write_answers(
+        self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
+    ) -> None:
+        """Write down what extenders answered, that the run can be told again without them."""
+        answered = [each for each in outcomes.outcomes if each.extender_answers]
+        if not answered:
+            return
+        self._answers_log = self._answers_log or self._run.answers_log()
+        noted = scheduler_pb2.Round(at_ns=round_.at_ns, round=round_.round)
+        for each in answered:
+            noted.recorded.add(
+                uid=each.pop.uid, attempt=each.attempts, answers=each.extender_answers
+            )
+        self._answers_log.write(noted)
+
+    def _close_logs(self) -> None:
+        self._decision_log.close()
+        self._round_log.close()
+        if self._answers_log is not None:
+            self._answers_log.close()
 
     def _pod_added(self, event: scheduler_pb2.Event) -> None:
         pod = event.add.pod

@@ -7,7 +7,7 @@ its last frame.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -69,3 +69,19 @@ def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
                 yield round_
     except (TraceError, DecodeError, ValueError) as error:
         raise RunError(f"{path}: is no history of a run: {error}") from error
+
+
+def with_answers(
+    rounds: Iterable[scheduler_pb2.Round], answered: Iterator[scheduler_pb2.Round]
+) -> Iterator[scheduler_pb2.Round]:
+    """Yield `rounds`, each with what extenders answered in it: `answered` is in the same order."""
+    following = next(answered, None)
+    for round_ in rounds:
+        while following is not None and _moment(following) == _moment(round_):
+            round_.recorded.extend(following.recorded)
+            following = next(answered, None)
+        yield round_
+
+
+def _moment(round_: scheduler_pb2.Round) -> tuple[int, int]:
+    return (round_.at_ns, round_.round)

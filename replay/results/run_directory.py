@@ -3,6 +3,7 @@
 - manifest.json: what the run was; "finished" is false until its end.
 - decisions.jsonl: the decision log.
 - history.rounds.zst: every round as it was told to the scheduler.
+- extenders.rounds.zst: what extenders answered in each round, where there are some.
 - checkpoint-ROUNDS-NS.zst: the scheduler after so many rounds of it, where a run took long.
 - spans.jsonl: spans, where they go to a file.
 - latencies.json: what was measured on the wall clock.
@@ -22,17 +23,18 @@ from replay.results.checkpoints import is_checkpoint
 from replay.results.decision_log import DecisionLog, read_decisions
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
-from replay.results.round_log import RoundLog, read_rounds
+from replay.results.round_log import RoundLog, read_rounds, with_answers
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 MANIFEST = "manifest.json"
 DECISIONS = "decisions.jsonl"
 HISTORY = "history.rounds.zst"
+EXTENDERS = "extenders.rounds.zst"
 SPANS = "spans.jsonl"
 LATENCIES = "latencies.json"
 SUMMARY = "summary.json"
-FILES = (MANIFEST, DECISIONS, HISTORY, SPANS, LATENCIES, SUMMARY)
+FILES = (MANIFEST, DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY)
 _DRAFT = ".draft"
 
 
@@ -111,6 +113,10 @@ class RunDirectory:
         """Begin the history."""
         return RoundLog(self.create_file(HISTORY))
 
+    def answers_log(self) -> RoundLog:
+        """Begin what extenders answer."""
+        return RoundLog(self.create_file(EXTENDERS))
+
     def create_file(self, name: str) -> BinaryIO:
         """Begin one of the run's files. Raises RunError."""
         try:
@@ -140,6 +146,16 @@ class RunDirectory:
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
         """Yield what the scheduler was told, in order."""
         return read_rounds(self.path / HISTORY)
+
+    @property
+    def has_extenders(self) -> bool:
+        """Tell whether extenders had their say."""
+        return (self.path / EXTENDERS).is_file()
+
+    def retold(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield what the scheduler was told, with what its extenders answered in each round."""
+        answered = read_rounds(self.path / EXTENDERS) if self.has_extenders else iter(())
+        return with_answers(self.rounds(), answered)
 
     def spans(self) -> Iterator[dict[str, Any]]:
         """Yield the TracesData of each line of the spans' file."""

@@ -36,6 +36,7 @@ from services.scheduler.configuration import (
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.deciding import Deciding
+from services.scheduler.extenders.answers import Answers, Noting, Recorded
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueLink, QueueSession
@@ -114,7 +115,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
         read = self._read(request.config)
-        extenders = read.extenders(Sources())
+        extenders = _extenders(request.config, read, Sources(), Answers())
         options = options_of(request.config, read, "v1.34", extenders)
         deciding = Deciding(blocks=bool(extenders))
         try:
@@ -129,9 +130,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.EvaluatePendingRequest, context: _Context
     ) -> service_pb2.EvaluatePendingResponse:
         session = self._sessions.get(request.stamp)
-        found = await session.core.deciding.run(
-            lambda: evaluation.evaluate_pending(session.core.core, request, session.at_ns)
-        )
+        found = await session.core.deciding.run(lambda: _evaluated(session, request))
         state = await session.core.queue.dump()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
         return service_pb2.EvaluatePendingResponse(evaluation=found, entry=entry)
@@ -194,8 +193,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue: QueueSession
     ) -> SchedulerSession:
         """Return a new session. Raises FieldError."""
-        sources = Sources()
-        extenders = read.extenders(sources)
+        sources, answers = Sources(), Answers()
+        extenders = _extenders(config, read, sources, answers)
         try:
             options = options_of(config, read, queue.config.mode, extenders)
         except RefusalError:
@@ -209,11 +208,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             registry=self._registry,
             extenders=extenders,
             sources=sources,
+            answers=answers,
         )
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
         read = read_configuration(config, self._registry)
-        if not self._asks_extenders:
+        if not self._asks_extenders and not config.recorded_extenders:
             read.refuse_extenders()
         return read
 
@@ -255,6 +255,23 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             yield
         finally:
             self._busy.discard(session.core)
+
+
+def _extenders(
+    config: scheduler_pb2.SchedulerConfig,
+    read: ReadConfiguration,
+    sources: Sources,
+    answers: Answers,
+) -> tuple[Connected, ...]:
+    wrap = Recorded if config.recorded_extenders else Noting
+    return tuple(wrap(each, answers) for each in read.extenders(sources))
+
+
+def _evaluated(
+    session: Session[SchedulerSession], request: service_pb2.EvaluatePendingRequest
+) -> scheduler_pb2.Evaluation:
+    session.core.answers.begin(request.pod.uid, request.attempt)
+    return evaluation.evaluate_pending(session.core.core, request, session.at_ns)
 
 
 def _close(extenders: Iterable[Connected]) -> None:

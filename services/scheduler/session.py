@@ -36,6 +36,7 @@ from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.deciding import Deciding
+from services.scheduler.extenders.answers import Answers
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueSession
@@ -49,11 +50,15 @@ YIELD_EVERY = 64
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A decision, its first operation's place in the batch, and what it took on the wall."""
+    """A decision, its first operation's place in the batch, and what it took on the wall.
+
+    `answers` are those of extenders.
+    """
 
     decision: Decision
     begin: int
     wall_ns: int
+    answers: Sequence[scheduler_pb2.ExtenderAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class SchedulerSession:
     """A scheduler core, the messages of its pods and of other objects, and its queue's session.
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
-    and `sources` has what `extenders` are sent.
+    and `sources` has what `extenders` are sent. `answers` has what they answer.
     """
 
     def __init__(
@@ -81,9 +86,11 @@ class SchedulerSession:
         registry: Registry = SERVED,
         extenders: tuple[Connected, ...] = (),
         sources: Sources | None = None,
+        answers: Answers | None = None,
     ) -> None:
         self.config = config
         self.extenders = extenders
+        self.answers = answers or Answers()
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.deciding = Deciding(blocks=bool(options.extenders))
         self.queue = queue
@@ -114,6 +121,7 @@ class SchedulerSession:
         changes = self._decode(round_)
         if self._sources is not None:
             self._sources.take(round_)
+        self.answers.know(round_.recorded, anew=round_.at_ns != self._at_ns)
         self._at_ns = round_.at_ns
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
@@ -307,20 +315,30 @@ class SchedulerSession:
         self._batch = []
         for message in heads:
             began = perf_counter_ns()
-            decision = await self._decision(head_from_message(message), now_ns)
+            decision, answers = await self._decision(head_from_message(message), now_ns)
             begin = len(operations)
             operations += [self._encoder.operation(step, now_ns) for step in decision.steps]
-            self._batch.append(_Taken(decision, begin, perf_counter_ns() - began))
+            taken_ns = perf_counter_ns() - began
+            self._batch.append(_Taken(decision, begin, taken_ns, answers))
             if self.deciding.is_due:
                 break
             if len(self._batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         return operations
 
-    async def _decision(self, head: Head, now_ns: int) -> Decision:
+    async def _decision(
+        self, head: Head, now_ns: int
+    ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
         if not self.deciding.blocks:
-            return self.core.decide(head, now_ns)
-        return await self.deciding.run(lambda: self.core.decide(head, now_ns))
+            return self.core.decide(head, now_ns), ()
+        return await self.deciding.run(lambda: self._asked(head, now_ns))
+
+    def _asked(
+        self, head: Head, now_ns: int
+    ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
+        """Return a decision with what extenders answered for it."""
+        self.answers.begin(head.pop.uid, head.attempts)
+        return self.core.decide(head, now_ns), self.answers.taken()
 
     def _settle(
         self, applied: int, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
@@ -330,7 +348,9 @@ class SchedulerSession:
         self.core.undo([taken.decision for taken in self._batch[len(kept) :]])
         for taken in kept:
             if not isinstance(taken.decision.verdict, Skipped):
-                put_outcome(taken.decision, round_.at_ns, taken.wall_ns, outcomes.outcomes.add())
+                told = outcomes.outcomes.add()
+                put_outcome(taken.decision, round_.at_ns, taken.wall_ns, told)
+                told.extender_answers.extend(taken.answers)
         self._batch = []
         return len(kept)
 

@@ -74,6 +74,33 @@ def test_a_webhook_decides_whatever_the_batch(tmp_path: Path, addresses: list[st
     assert logs[0] == logs[1]
 
 
+def test_a_run_is_explained_without_asking_its_extender_again(
+    tmp_path: Path,
+    addresses: list[str],  # noqa: F811 - a fixture
+) -> None:
+    """What it answered stands in the run; by then it is gone."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    fields = "filterVerb: filter, prioritizeVerb: score, weight: 1, nodeCacheCapable: true"
+    with webhook(filter=even_to_a, score=lambda _: []) as hook:
+        text = extender(hook.url, fields)
+        (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
+        replayed(tmp_path, addresses)
+    for name, wanted in (("p3", "b"), ("p4", "a")):
+        said = reprieve(tmp_path, "explain", name, "run", "-o", "json").stdout
+        assert json.loads(said)["node"] == wanted
+        assert "not its turn" in said
+
+
+def test_an_extenders_failure_is_told_again_too(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
+    """In its own words, which stand in the run."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
+    with webhook(filter=lambda _: {"Error": "out of sorts"}) as hook:
+        text = extender(hook.url, "filterVerb: filter, nodeCacheCapable: true")
+        (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
+        replayed(tmp_path, addresses, "--until", "1m")
+    assert "out of sorts" in reprieve(tmp_path, "explain", "p1", "run").stdout
+
+
 def test_a_webhook_that_binds_is_asked_once_a_pod(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
     """Nothing that it has bound is taken back."""
     (tmp_path / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
