@@ -51,6 +51,7 @@ _READ = frozenset(
         "mergeDefaultEvictionSettings",
         "enforceNodeAllocatable",
         "localStorageCapacityIsolation",
+        "kernelMemcgNotification",
         "featureGates",
     }
 )
@@ -101,6 +102,7 @@ def read_kubelet_configuration(
         split_containerfs=split_containerfs and gates.get(SPLIT_DISK_GATE, True),
         local_storage_isolation=_flag(document, "localStorageCapacityIsolation", default=True),
         allow_overwrite_tgps=gates.get(OVERWRITE_GRACE_GATE, False),
+        kernel_memcg_notification=_flag(document, "kernelMemcgNotification", default=False),
     )
     return KubeletConfiguration(eviction=eviction, warnings=_warnings(document, gates))
 

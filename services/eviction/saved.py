@@ -73,6 +73,7 @@ def _config_to_plain(config: EvictionConfig) -> Plain:
         "split_containerfs": config.split_containerfs,
         "local_storage_isolation": config.local_storage_isolation,
         "allow_overwrite_tgps": config.allow_overwrite_tgps,
+        "kernel_memcg_notification": config.kernel_memcg_notification,
     }
 
 

@@ -76,6 +76,7 @@ def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
         split_container_fs=config.split_containerfs,
         local_storage_isolation=config.local_storage_isolation,
         allow_overwrite_termination_grace=config.allow_overwrite_tgps,
+        kernel_memcg_notification=config.kernel_memcg_notification,
     )
 
 
@@ -149,4 +150,5 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
             message.local_storage_isolation if message.HasField("local_storage_isolation") else True
         ),
         allow_overwrite_tgps=message.allow_overwrite_termination_grace,
+        kernel_memcg_notification=message.kernel_memcg_notification,
     )

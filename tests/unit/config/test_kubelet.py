@@ -99,9 +99,9 @@ def test_a_split_container_file_system_needs_its_gate() -> None:
 
 def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
     """In the file's order, gates last."""
-    body = "kernelMemcgNotification: true\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
+    body = "memorySwap: {}\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
     assert read_kubelet_configuration(HEAD + body).warnings == (
-        "kernelMemcgNotification is known but not served.",
+        "memorySwap is known but not served.",
         "maxPods is known but not served.",
         "featureGates[NodeSwap] is known to no rule of eviction and has no effect.",
     )
