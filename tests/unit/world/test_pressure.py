@@ -18,10 +18,21 @@ TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class FakeKubelets:
-    """Evicts the first pod while less than 1 GiB is left; the condition holds for 30 s more."""
+    """Evicts the first pod while less than 1 GiB is left; the condition holds for 30 s more.
 
-    def __init__(self, *, evicts: bool = True, reclaims: bool = False) -> None:
+    `calms` says from which amounts on steps change nothing, `notifies` at which the kernel tells.
+    """
+
+    def __init__(
+        self,
+        *,
+        evicts: bool = True,
+        reclaims: bool = False,
+        calms: bool = False,
+        notifies: bool = False,
+    ) -> None:
         self.evicts, self.reclaims = evicts, reclaims
+        self.calms, self.notifies = calms, notifies
         self.steps: list[eviction_service_pb2.Step] = []
         self.forgotten: list[str] = []
         self._known: dict[str, str] = {}
@@ -70,6 +81,10 @@ class FakeKubelets:
             evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
             evicted.pod.uid, evicted.signal = active[0], "memory.available"
             evicted.grace_period_override_s = 1
+        if result.quiet and self.calms and not met:
+            result.calm.least.add(signal="memory.available", amount=GIB)
+        if self.notifies:
+            result.notify_at.add(signal="memory.available", amount=GIB)
         return answer
 
 
@@ -250,3 +265,54 @@ def test_without_an_eviction_service_nothing_is_stepped() -> None:
     records = [create(make_node()), usage((0, 3500), (5, 1)), pod("a")]
     assert replay.run(iter(records), Limits()) is End.SETTLED
     assert replay.now_ns == 0
+
+
+def test_a_calm_node_is_not_stepped_until_too_little_is_left() -> None:
+    """Changes that leave enough, and the ends of long looks ahead, cost no step."""
+    hours = 9
+    changes = [(3600 * hour, 100 + hour) for hour in range(hours)]
+    records = [usage(*changes, (3600 * hours + 3, 3500), (3600 * hours + 700, 100)), pod("a")]
+    kubelets = FakeKubelets(calms=True, evicts=False)
+    play(kubelets, *records)
+    first = [step_s for step_s in seconds(kubelets) if step_s < 3600 * hours]
+    assert first == [0]
+    assert seconds(kubelets)[1] == 3600 * hours + 10
+
+
+def test_a_node_that_shrinks_under_its_pods_is_stepped() -> None:
+    """Its pods' usage is known, and what it leaves has changed."""
+    kubelets = FakeKubelets(calms=True, evicts=False)
+    play(kubelets, usage((0, 3000)), pod("a"), at(33, update(make_node(memory="3Gi"))), until_s=45)
+    assert seconds(kubelets) == [0, 40]
+    assert len(kubelets.steps[0].pods) == 1
+
+
+def test_the_kernel_tells_of_a_crossing_at_its_moment() -> None:
+    """The pod goes then and not at the next poll; without notifications it goes at the poll."""
+    records = [usage((0, 100), (33, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
+    for notifies, evicted_s in ((True, 33), (False, 40)):
+        kubelets = FakeKubelets(calms=True, notifies=notifies)
+        _, _, _, entries = play(kubelets, *records)
+        found = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+        assert found == [evicted_s]
+
+
+def test_a_notified_step_leaves_the_loop_as_it_is() -> None:
+    """Once down and once up the kernel tells; the loop comes round every 10 s all the same."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 100), (33, 3500), (36, 3600), (47, 100)), pod("a"))
+    assert seconds(kubelets) == [0, 33, 40, 47, 50, 60, 70, 80, 90]
+
+
+def test_a_crossing_while_the_loop_comes_round_is_one_step() -> None:
+    """Nothing is observed twice at one moment."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 100), (40, 3500)), pod("a"), until_s=45)
+    assert seconds(kubelets) == [0, 40]
+
+
+def test_the_kernel_tells_nothing_before_a_nodes_first_step() -> None:
+    """What it is asked for follows from what that step observes."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 3500), (1, 100)), at(4, pod("a")), until_s=9)
+    assert seconds(kubelets) == []
