@@ -16,6 +16,7 @@ from time import perf_counter_ns
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
+from replay.results.eviction_spans import synchronize_attributes
 from replay.results.manifest import Manifest, trace_files
 from replay.results.recorder import Recorder
 from replay.results.run_directory import SPANS, RunDirectory
@@ -178,7 +179,8 @@ class _TimedEviction:
         began_ns = perf_counter_ns()
         answers = self._service.step(operations)
         taken_ns = perf_counter_ns() - began_ns
-        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations))
+        found = synchronize_attributes(answers)
+        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), found)
         return answers
 
 
