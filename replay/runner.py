@@ -26,6 +26,7 @@ from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import collector
@@ -182,6 +183,10 @@ class _TimedEviction:
         found = synchronize_attributes(answers)
         self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), found)
         return answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Ask whether a node takes a pod."""
+        return self._service.admit(node_name, pod)
 
 
 def _noting(

@@ -22,13 +22,13 @@ from replay.world.cluster import Cluster
 from replay.world.conditions import mark_pressure, nanoseconds
 from replay.world.foresight import Foresight
 from replay.world.journal import Journal
-from replay.world.lives import Lives
+from replay.world.lives import Lives, Refusal
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import UsageProfiles
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 INTERVAL_NS = 10 * SECOND_NS
@@ -42,6 +42,9 @@ class EvictionBackend(Protocol):
         self, operations: Sequence[eviction_service_pb2.NodeOperation]
     ) -> Sequence[eviction_service_pb2.StepAnswer]:
         """Carry out a batch; one answer for each step, in order."""
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Tell whether a node that was stepped takes a pod."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Pressure:
         self._due: dict[str, None] = {}
         self._touched: dict[str, None] = {}
         lives.usage_changed = self.usage_changed
+        lives.refusal = self.refusal
 
     def add_profile(self, now_ns: int, profile: trace_pb2.UsageProfile) -> None:
         """Take a usage profile from the trace."""
@@ -94,6 +98,18 @@ class Pressure:
         """Plan a step for the node of a pod that runs or ends from now on."""
         if self._backend is not None and pod.node_name in self._cluster.nodes:
             self._changed(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
+
+    def refusal(self, pod: PodRecord) -> Refusal | None:
+        """Return why the kubelet of a pod's node does not take it, None where it does.
+
+        A node that is not under pressure takes every pod. Source: kubernetes v1.32
+        pkg/kubelet/eviction/eviction_manager.go, Admit.
+        """
+        kubelet = self._kubelets.get(pod.node_name)
+        if self._backend is None or kubelet is None or not kubelet.under:
+            return None
+        said = self._backend.admit(pod.node_name, pod.message)
+        return None if said.admit else Refusal(reason=said.reason, message=said.message)
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that came, changed, or whose own usage is told."""

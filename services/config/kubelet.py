@@ -147,9 +147,10 @@ def _is_document(value: object) -> TypeGuard[_Document]:
 
 def _hard(document: _Document, mode: Mode) -> Mapping[str, str]:
     hard = _texts(document, "evictionHard")
+    merges = _flag(document, "mergeDefaultEvictionSettings", default=False)
     if hard is None:
         return default_hard(mode)
-    if _flag(document, "mergeDefaultEvictionSettings", default=False):
+    if merges:
         return {**default_hard(mode), **hard}
     return hard
 

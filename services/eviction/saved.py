@@ -95,6 +95,7 @@ def _pod_to_plain(pod: EvictionPod) -> Plain:
         "volumes": [_volume_to_plain(each) for each in pod.volumes],
         "annotations": dict(pod.annotations),
         "termination_grace_s": pod.termination_grace_s,
+        "qos_class": pod.qos_class,
         "tolerations": [_toleration_to_plain(each) for each in pod.tolerations],
     }
 

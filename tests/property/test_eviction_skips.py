@@ -63,6 +63,12 @@ class Kubelets:
                 answer.result.ClearField("calm")
         return answers
 
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> pb.AdmitResponse:
+        """Ask whether a node takes a pod."""
+        stamp = session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
+        request = pb.AdmitRequest(stamp=stamp, node_name=node_name, pod=pod)
+        return self._loop.run_until_complete(self._service.Admit(request, CONTEXT))
+
     async def _answer(self, request: pb.StreamRequest) -> pb.StreamResponse:
         async def requests() -> AsyncIterator[pb.StreamRequest]:
             yield request

@@ -97,6 +97,12 @@ def test_a_split_container_file_system_needs_its_gate() -> None:
     assert not _eviction(off, split_containerfs=True).split_containerfs
 
 
+def test_notifications_by_the_kernel_are_off_unless_they_are_asked_for() -> None:
+    """As a kubelet has it."""
+    assert not _eviction("").kernel_memcg_notification
+    assert _eviction("kernelMemcgNotification: true\n").kernel_memcg_notification
+
+
 def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
     """In the file's order, gates last."""
     body = "memorySwap: {}\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
@@ -121,6 +127,8 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
         ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod"),
         ("evictionMaxPodGracePeriod: 2147483648", "evictionMaxPodGracePeriod"),
         ("mergeDefaultEvictionSettings: 1\nevictionHard: {}", "mergeDefaultEvictionSettings"),
+        ("mergeDefaultEvictionSettings: x", "mergeDefaultEvictionSettings"),
+        ("kernelMemcgNotification: 1", "kernelMemcgNotification"),
         ("localStorageCapacityIsolation: x", "localStorageCapacityIsolation"),
         ("enforceNodeAllocatable: pods", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: [pods, cpus]", "enforceNodeAllocatable[1]"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
@@ -35,6 +35,7 @@ class FakeKubelets:
         self.calms, self.notifies = calms, notifies
         self.steps: list[eviction_service_pb2.Step] = []
         self.forgotten: list[str] = []
+        self.asked: list[tuple[str, str]] = []
         self._known: dict[str, str] = {}
         self._met_ns: dict[str, int] = {}
 
@@ -54,6 +55,13 @@ class FakeKubelets:
             else:
                 self.forgotten.append(operation.forget)
         return answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Refuse pods that request nothing."""
+        self.asked.append((node_name, pod.metadata.name))
+        admits = any(each.resources.requests for each in pod.spec.containers)
+        said = {} if admits else {"reason": "Evicted", "message": "The node is low. "}
+        return eviction_service_pb2.AdmitResponse(admit=admits, **said)
 
     def _answer(self, step: eviction_service_pb2.Step) -> eviction_service_pb2.StepAnswer:
         answer = eviction_service_pb2.StepAnswer(node_name=step.node_name)
@@ -316,3 +324,35 @@ def test_the_kernel_tells_nothing_before_a_nodes_first_step() -> None:
     kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
     play(kubelets, usage((0, 3500), (1, 100)), at(4, pod("a")), until_s=9)
     assert seconds(kubelets) == []
+
+
+def bare(name: str) -> trace_pb2.Record:
+    """Return the creation of a pod on "n" that requests nothing."""
+    made = make_pod(name, node="n")
+    for container in made.spec.containers:
+        container.ClearField("resources")
+    return create_pod(made)
+
+
+def test_a_node_under_pressure_refuses_what_its_kubelet_does_not_admit() -> None:
+    """The pod fails in the kubelet's words and never runs; others are taken."""
+    kubelets = FakeKubelets(evicts=False)
+    records = [usage((0, 3500)), pod("a"), at(5, bare("late")), at(6, pod("other", usage_id=0))]
+    replay, _, _, entries = play(kubelets, *records, until_s=8)
+    assert kubelets.asked == [("n", "late"), ("n", "other")]
+    refused = replay.cluster.pods["uid-late"]
+    status = refused.message.status
+    assert (status.phase, status.reason) == ("Failed", "Evicted")
+    assert status.message == "Pod was rejected: The node is low. "
+    assert refused.running_ns is None
+    assert replay.cluster.pods["uid-other"].message.status.phase == "Running"
+    ends = [each.observed.object.name for each in entries if each.observed.HasField("finished")]
+    assert ends == ["late"]
+
+
+def test_a_node_without_pressure_takes_every_pod_unasked() -> None:
+    """Nor is a pod asked about again that its kubelet has taken already."""
+    kubelets = FakeKubelets(evicts=False)
+    replay, _, _, _ = play(kubelets, usage((0, 100)), pod("a"), at(5, bare("late")), until_s=8)
+    assert kubelets.asked == []
+    assert replay.cluster.pods["uid-late"].message.status.phase == "Running"
