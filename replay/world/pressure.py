@@ -6,6 +6,8 @@ then when that loop would have come round. A node that the service calls calm is
 stepped, until less is available than that asks for.
 Where the kernel tells of crossed amounts (kernelMemcgNotification), a node is stepped at the very
 moment of each crossing, too, beside its loop, which goes on as it would.
+An eviction holds its node's loop up until the pod has stopped, which it does within its grace
+period and so before the kill's timeout, and for one poll of 1 s, which finds it cleaned up.
 Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake.
 Nodes whose usage the trace does not tell are never stepped.
 
@@ -32,7 +34,8 @@ from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 INTERVAL_NS = 10 * SECOND_NS
-CLEANUP_NS_MAX = 30 * SECOND_NS
+CLEANUP_POLL_NS = SECOND_NS
+"""How long after a kill has returned the loop first looks whether the pod is cleaned up."""
 
 
 class EvictionBackend(Protocol):
@@ -276,9 +279,8 @@ class Pressure:
             if eviction.pod.uid in self._cluster.pods
         ]
         if stopped_ns and by_loop:
-            wait_ns = min(max(stopped_ns) - now_ns, CLEANUP_NS_MAX)
-            polls = max(1, -(-wait_ns // SECOND_NS))
-            self._timeline.plan(now_ns + polls * SECOND_NS, Kind.STEP, node_name)
+            at_ns = max(stopped_ns) + CLEANUP_POLL_NS
+            self._timeline.plan(at_ns, Kind.STEP, node_name)
         elif (
             not (result.quiet or result.HasField("calm"))
             and self._timeline.planned_ns(Kind.STEP, node_name) is None

@@ -127,4 +127,4 @@ def test_evicted_replicas_come_back_elsewhere(log: list[trace_pb2.Decision]) -> 
         assert successor.at_ns - each.at_ns <= 2 * SECOND_NS
         node = bound.get(successor.observed.object.uid)
         moved += node is not None and node != each.observed.evicted.node_name
-    assert moved > 3
+    assert moved >= 3

@@ -69,7 +69,7 @@ def test_without_it_the_eviction_waits_for_the_poll(
         (70, "condition_changed"),
         (70, "evicted"),
         (71, "finished"),
-        (371, "condition_changed"),
+        (372, "condition_changed"),
     ]
 
 

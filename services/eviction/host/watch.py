@@ -229,10 +229,10 @@ class Watch:
         gone = {each.eviction.uid for each in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
+            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
             left = {each.pod.uid for each in running_pods(self._settings.root, {})}
             if not gone & left:
                 return
-            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
 
 
 def _top(cgroup: Cgroup) -> Cgroup:

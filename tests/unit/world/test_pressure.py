@@ -196,13 +196,13 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     kubelets = FakeKubelets()
     records = [usage((0, 100), (20, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
     replay, scheduler, end, entries = play(kubelets, *records)
-    assert seconds(kubelets) == [0, 20, 21, 31, 41, 51, 61]
+    assert seconds(kubelets) == [0, 20, 22, 32, 42, 52, 62]
     changes = [
         (each.at_ns // S, each.observed.condition_changed.status)
         for each in entries
         if each.observed.HasField("condition_changed")
     ]
-    assert changes == [(20, "True"), (51, "False")]
+    assert changes == [(20, "True"), (52, "False")]
     taints = [[taint.key for taint in node.spec.taints] for node in scheduler.nodes()]
     assert taints == [[], [TAINT], []]
     assert end is End.SETTLED
