@@ -144,7 +144,11 @@ class Pressure:
         """Step the nodes that are due or told of a crossing, by name, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
         by_loop = {name for name in self._due if name in self._cluster.nodes}
-        told = {name for name in self._touched if self._is_told(now_ns, name)}
+        told = {
+            name
+            for name in self._touched
+            if name not in by_loop and self._foresight.has_crossed(now_ns, name)
+        }
         self._due.clear()
         self._touched.clear()
         names = sorted(by_loop | told)
@@ -193,25 +197,31 @@ class Pressure:
         self._touch(now_ns, node_name)
 
     def _plan(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
-        """Plan the next step, unless one is due now; one that is planned is no longer idle."""
+        """Plan the next step, unless one is due now; one that is planned is no longer idle.
+
+        One for this very moment is due with all others of it, so that their order does not hang on
+        what was foreseen.
+        """
         if node_name in self._due:
             return
         planned_ns = self._timeline.planned_ns(Kind.STEP, node_name)
+        matters = (
+            is_known or self._profiles.has_overhead(node_name) or self._kubelet(node_name).under
+        )
         if planned_ns is not None:
             self._timeline.plan(planned_ns, Kind.STEP, node_name)
-        elif is_known or self._profiles.has_overhead(node_name) or self._kubelet(node_name).under:
-            self._timeline.plan(self._next_step_ns(now_ns, node_name), Kind.STEP, node_name)
+        elif matters:
+            at_ns = self._next_step_ns(now_ns, node_name)
+            if at_ns == now_ns:
+                self.take_due(node_name)
+            else:
+                self._timeline.plan(at_ns, Kind.STEP, node_name)
 
     def _touch(self, now_ns: int, node_name: str) -> None:
         """Look for a crossing at this moment's end, and on to the next change."""
         if self._foresight.is_told(node_name):
             self._touched[node_name] = None
             self._foresight.plan(now_ns, node_name)
-
-    def _is_told(self, now_ns: int, node_name: str) -> bool:
-        """Tell whether the kernel tells of a crossing that the loop does not see just now."""
-        comes_round = self._timeline.planned_ns(Kind.STEP, node_name) == now_ns
-        return not comes_round and self._foresight.has_crossed(now_ns, node_name)
 
     def _next_step_ns(self, now_ns: int, node_name: str) -> int:
         """Return when a loop of 10 s comes round again that began with the node's last step.

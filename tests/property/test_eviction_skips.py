@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replay.world.models import Models
@@ -170,6 +170,7 @@ def shrunk(change: tuple[int, int] | None) -> list[trace_pb2.Record]:
 @pytest.mark.parametrize("config", [CONFIG, NOTIFIED], ids=["polled", "notified"])
 @settings(max_examples=25, deadline=None)
 @given(nodes=clusters, change=shrinking)
+@example(nodes=[[[(0, 2500)], [(80, 900)]], [[(71, 3800)]]], change=None)
 def test_stepping_every_node_decides_nothing_else(
     config: eviction_pb2.EvictionConfig,
     nodes: list[list[Segments]],
