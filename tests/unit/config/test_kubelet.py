@@ -137,7 +137,9 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
         ("enforceNodeAllocatable: [none, pods]", "enforceNodeAllocatable"),
         ("featureGates: [x]", "featureGates"),
         ("featureGates: {NodeSwap: 1}", "featureGates[NodeSwap]"),
-        ("maxPods: 1\nmaxPods: 2", ""),
+        ("maxPods: 1\nmaxPods: 2", "maxPods"),
+        ("evictionHard: {pid.available: '1', pid.available: '2'}", "evictionHard[pid.available]"),
+        ("a: [{b: 1}, {c: 1, c: 2}]", "a[1][c]"),
     ],
 )
 def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) -> None:

@@ -23,7 +23,7 @@ HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         ),
         ("evictionMinimumReclaim: {pid.available: '-1'}", "evictionMinimumReclaim[pid.available]"),
         ("evictionMaxPodGracePeriod: x", "evictionMaxPodGracePeriod: write a whole number"),
-        ("maxPods: 1\nmaxPods: 2", 'kubelet.yaml: line 4: "maxPods" comes twice'),
+        ("maxPods: 1\nmaxPods: 2", 'kubelet.yaml: maxPods: line 4: "maxPods" comes twice'),
     ],
 )
 def test_a_configuration_is_refused_with_its_file_and_path(
