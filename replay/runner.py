@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.checkpoints import Checkpoints
+from replay.results.eviction_spans import synchronize_attributes
 from replay.results.manifest import Manifest, trace_files
 from replay.results.recorder import Recorder
 from replay.results.run_directory import SPANS, RunDirectory
@@ -26,6 +27,7 @@ from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import collector
@@ -183,8 +185,13 @@ class _TimedEviction:
         began_ns = perf_counter_ns()
         answers = self._service.step(operations)
         taken_ns = perf_counter_ns() - began_ns
-        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations))
+        found = synchronize_attributes(answers)
+        self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), found)
         return answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Ask whether a node takes a pod."""
+        return self._service.admit(node_name, pod)
 
 
 def _noting(

@@ -13,6 +13,7 @@ from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.stream import Exchange, describe
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as eviction_rpc
+from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1alpha1 import session_pb2
@@ -42,6 +43,7 @@ class _Session(Generic[Request, Answer]):
         Raises BackendError where the service cannot be reached, and ConfigurationError where it
         refuses what it was asked to do.
         """
+        self._named = f"the {service} at {address}"
         self._channel = channel(address, tls)
         self.stub = make_stub(self._channel)
         try:
@@ -64,6 +66,15 @@ class _Session(Generic[Request, Answer]):
     def sequence(self) -> int:
         """Return the number of the last request."""
         return self._stamp.sequence
+
+    def ask(self, method: str, request: Any) -> Any:
+        """Call a method that reads the session as it stands. Raises BackendError."""
+        request.stamp.session, request.stamp.epoch = self._stamp.session, self._stamp.epoch
+        request.stamp.traceparent = self._stamp.traceparent
+        try:
+            return getattr(self.stub, method)(request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._named} answers {describe(error)}") from error
 
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
@@ -196,6 +207,12 @@ class EvictionService:
         stamp = self._session.next_stamp()
         request = eviction_rpc.StreamRequest(stamp=stamp, operations=operations)
         return self._session.stream.exchange(request).answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_rpc.AdmitResponse:
+        """Ask whether a node takes a pod. Raises BackendError."""
+        request = eviction_rpc.AdmitRequest(node_name=node_name, pod=pod)
+        answer: eviction_rpc.AdmitResponse = self._session.ask("Admit", request)
+        return answer
 
     def close(self) -> None:
         """Forget the session."""

@@ -70,13 +70,15 @@ def command(
 
     POD is a name, NAMESPACE/NAME or a UID. Shown are who refused which nodes first and why, what
     each plugin gave the best nodes, whom preemption would displace and who is reprieved, and where
-    the pod waits, until when and for what.
+    the pod waits, until when and for what. Of an evicted pod: the threshold, what its node
+    observed, and its rank among the pods there.
 
     \b
     Examples:
       reprieve explain nginx-a runs/nginx-1 --attempt 1
       reprieve explain prod/web-0 runs/today --at 1h30m --top 10
       reprieve explain web-0 runs/today -o json
+      reprieve explain cache-0 runs/eviction-loop-1 --at 10m
     """
     if attempt is not None and offset_ns is not None:
         raise click.UsageError("--at and --attempt do not go together")

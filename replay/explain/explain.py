@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from replay.backends.processes import EmbeddedServices
+from replay.explain.eviction import eviction_of
 from replay.explain.explanation import (
     Afterwards,
     Explanation,
@@ -48,6 +49,8 @@ def explain(
     """
     target = find_target(run, wish)
     manifest = run.manifest()
+    if target.entry is None and target.eviction is not None:
+        return _came_bound(run, target, target.eviction, top)
     if address:
         return _explained(run, manifest, target, top, address, tls)
     with EmbeddedServices(eviction=False) as embedded:
@@ -68,6 +71,23 @@ def _explained(
         rerun.close()
     _check(target, found.outcome)
     return _put_together(run, manifest, target, found, rerun.queue, top)
+
+
+def _came_bound(
+    run: RunDirectory, target: Target, evicted: trace_pb2.Decision, top: int
+) -> Explanation:
+    """Return why a pod was evicted about which the scheduler decided nothing."""
+    return Explanation(
+        run=str(run.path),
+        start_ns=target.start_ns,
+        pod=target.life.key,
+        uid=target.life.uid,
+        at_ns=target.life.came_ns,
+        decision="came bound",
+        node=target.life.node_name,
+        eviction=eviction_of(evicted, top),
+        afterwards=tuple(_afterwards(target))[:top],
+    )
 
 
 def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
@@ -151,6 +171,7 @@ def _put_together(
             preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
         ),
         waiting=_waiting(found, queue),
+        eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
         afterwards=tuple(_afterwards(target))[:top],
         notes=tuple(_notes(manifest, bind, len(evaluation.nodes))),
     )

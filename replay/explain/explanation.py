@@ -129,10 +129,47 @@ class Afterwards:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankedPod:
+    """A pod's place in the order of eviction.
+
+    usage: of the scarce resource (bytes, inodes or process ids), None without statistics.
+    """
+
+    pod: str
+    priority: int
+    usage: int | None
+    request: int
+    exceeds_request: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """Why the pod's kubelet evicted it.
+
+    signal: "" where a limit on local storage was exceeded; there is no threshold, observation or
+    rank then. available and capacity: what was observed, None where unknown. rank: from 1 among
+    `ranked_pods`, critical ones included; `ranking` are the first of them.
+    """
+
+    at_ns: int
+    node: str
+    signal: str
+    threshold: str
+    available: int | None
+    capacity: int | None
+    grace_period_s: int | None
+    message: str
+    rank: int
+    ranked_pods: int
+    ranking: tuple[RankedPod, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why it came as it did.
 
-    decision: "scheduled", "nominated", "unschedulable", "failed", or "not tried". node: where to.
+    decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound",
+    where only an eviction is explained. node: where to.
     message: kube-scheduler's words. refused_binding: why the cluster did not carry a binding out.
     gates: scheduling gates that hold the pod back where it was not tried.
     evaluated_nodes: those that the attempt looked at; 0 where no node was taken.
@@ -143,29 +180,30 @@ class Explanation:
     pod: str
     uid: str
     at_ns: int
-    round: int
-    attempt: int
-    attempts: int
     decision: str
     node: str
-    message: str
-    refused_binding: str
-    gates: tuple[str, ...]
-    profile: str
-    nodes: int
-    feasible_nodes: int
-    evaluated_nodes: int
-    tied_nodes: int
-    fast_path: str
-    weights: Mapping[str, int]
-    filter_order: tuple[str, ...]
-    skipped: tuple[str, ...]
+    round: int = 0
+    attempt: int = 0
+    attempts: int = 0
+    message: str = ""
+    refused_binding: str = ""
+    gates: tuple[str, ...] = ()
+    profile: str = ""
+    nodes: int = 0
+    feasible_nodes: int = 0
+    evaluated_nodes: int = 0
+    tied_nodes: int = 0
+    fast_path: str = ""
+    weights: Mapping[str, int] = field(default_factory=dict)
+    filter_order: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     best: tuple[Node, ...] = ()
     runner_up: RunnerUp | None = None
     refused: tuple[RefusedNodes, ...] = ()
     refused_groups: int = 0
     preemption: Preemption | None = None
     waiting: Waiting | None = None
+    eviction: Eviction | None = None
     afterwards: tuple[Afterwards, ...] = ()
     notes: tuple[str, ...] = field(default=())
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from rich.console import Console
 from rich.markup import escape
 
+from replay.explain.eviction_table import print_eviction
 from replay.explain.explanation import Explanation, Node, RefusedNodes
 from replay.explain.layout import counted, new_table, print_table
 from replay.explain.preemption_table import print_preemption
@@ -22,14 +23,20 @@ def print_explanation(found: Explanation, console: Console) -> None:
     if found.preemption is not None:
         print_preemption(found.preemption, found.pod, console)
     _print_waiting(found, console)
+    if found.eviction is not None:
+        print_eviction(found.eviction, found.pod, found.start_ns, console)
     _print_afterwards(found, console)
     for note in found.notes:
         _say(console, f"Note: {note}.")
 
 
 def _print_head(found: Explanation, console: Console) -> None:
-    tried = f"attempt {found.attempt} of {found.attempts}" if found.attempt else "not tried yet"
     at = durations.simulated(found.offset_ns)
+    if found.decision == "came bound":
+        node = escape(found.node)
+        _say(console, f"[bold]{escape(found.pod)}[/] came bound to [bold]{node}[/] at {at}")
+        return
+    tried = f"attempt {found.attempt} of {found.attempts}" if found.attempt else "not tried yet"
     _say(console, f"[bold]{escape(found.pod)}[/] at {at}, round {found.round}: {tried}")
     said = {
         "scheduled": f"scheduled to [bold]{escape(found.node)}[/]",

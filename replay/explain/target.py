@@ -59,6 +59,13 @@ class Life:
         past = [gates for since_ns, gates in self.gates if since_ns <= at_ns]
         return past[-1] if past else ()
 
+    def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
+        """Return the entry of the pod's eviction, None where there is none until then."""
+        for each in self.entries:
+            if each.observed.HasField("evicted") and (until_ns is None or each.at_ns <= until_ns):
+                return each
+        return None
+
     @property
     def attempts(self) -> list[trace_pb2.Decision]:
         """Return the entries that end a scheduling attempt."""
@@ -70,7 +77,8 @@ class Target:
     """An attempt of a pod (None: it was not tried), and until when the run is looked at.
 
     ahead: attempts that the log has before it in the same round. until_ns: the moment at which the
-    pod's place in the queue is asked for; None: right after the attempt.
+    pod's place in the queue is asked for; None: right after the attempt. eviction: the pod's
+    eviction, None where it had none until the moment that was asked for.
     """
 
     life: Life
@@ -78,6 +86,7 @@ class Target:
     ahead: int
     start_ns: int
     until_ns: int | None
+    eviction: trace_pb2.Decision | None = None
 
     @property
     def from_ns(self) -> int:
@@ -107,6 +116,7 @@ def find_target(run: RunDirectory, wish: Wish) -> Target:
     life = _chosen(wish, lives, start_ns, until_ns)
     ahead = _read_entries(run, life)
     tried = life.attempts
+    evicted = life.eviction_until(None if wish.offset_ns is None else until_ns)
     if wish.attempt:
         entry = _numbered(life, tried, wish.attempt)
         return Target(
@@ -115,9 +125,14 @@ def find_target(run: RunDirectory, wish: Wish) -> Target:
             ahead=ahead[entry.sequence],
             start_ns=start_ns,
             until_ns=None,
+            eviction=evicted,
         )
     past = [each for each in tried if each.at_ns <= until_ns]
-    if not past and (life.node_name or (life.gone_ns or until_ns + 1) <= until_ns):
+    if (
+        not past
+        and evicted is None
+        and (life.node_name or (life.gone_ns or until_ns + 1) <= until_ns)
+    ):
         raise RunError(_why_none(life, start_ns))
     last = past[-1] if past else None
     return Target(
@@ -126,6 +141,7 @@ def find_target(run: RunDirectory, wish: Wish) -> Target:
         ahead=ahead[last.sequence] if last is not None else 0,
         start_ns=start_ns,
         until_ns=until_ns,
+        eviction=evicted,
     )
 
 

@@ -6,6 +6,7 @@ It stands at the edge, so it reads the wall clock: how long a round took is meas
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict
 from time import perf_counter_ns, time_ns
 from types import TracebackType
@@ -14,14 +15,14 @@ from typing import Any, Self
 from replay.results.clocks import VirtualClock, WallClock
 from replay.results.pod_spans import PodSpans
 from replay.results.round_log import RoundLog
-from replay.results.round_spans import RUN_ROUND, RoundSpans
+from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.service_spans import traceparent
-from services.telemetry.span import Delivery, SpanContext, SpanSink
+from services.telemetry.span import Attribute, Delivery, SpanContext, SpanSink
 
 
 class Recorder:
@@ -113,11 +114,21 @@ class Recorder:
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
 
-    def measured(self, step: str, began_ns: int, wall_ns: int, nodes: int) -> None:
-        """Count an exchange of evictions, begun at `began_ns` of perf_counter_ns."""
+    def measured(
+        self,
+        step: str,
+        began_ns: int,
+        wall_ns: int,
+        nodes: int,
+        found: Mapping[str, Attribute] = NOTHING_FOUND,
+    ) -> None:
+        """Count an exchange of evictions, begun at `began_ns` of perf_counter_ns.
+
+        `found` is what its span shows beside the number of nodes.
+        """
         self.tally.step(step, wall_ns, nodes)
         if self._round_spans is not None:
-            self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes)
+            self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, found)
 
     def close(self) -> Delivery:
         """End the files and the spans, and tell what became of those.

@@ -16,6 +16,8 @@ counted in the run's own span and timed among the latencies.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
@@ -24,6 +26,7 @@ from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 RUN = "replay"
 RUN_ROUND = "runRound"
 CYCLE = "schedulingCycle"
+NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
 
 
 class RoundSpans:
@@ -80,9 +83,16 @@ class RoundSpans:
         self._cycles(context, began_ns, outcomes)
         return context
 
-    def stepped(self, name: str, began_ns: int, taken_ns: int, nodes: int) -> None:
-        """End the span of an exchange with the eviction service."""
-        attributes: dict[str, Attribute] = {"reprieve.nodes": nodes}
+    def stepped(
+        self,
+        name: str,
+        began_ns: int,
+        taken_ns: int,
+        nodes: int,
+        found: Mapping[str, Attribute] = NOTHING_FOUND,
+    ) -> None:
+        """End the span of an exchange with the eviction service, which shows what it `found`."""
+        attributes: dict[str, Attribute] = {"reprieve.nodes": nodes, **found}
         end_ns = began_ns + taken_ns
         self._sink.end(
             Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)

@@ -1,6 +1,7 @@
 """Conditions of pods and nodes: set one, and say whether anything changed.
 
-Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition.
+Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition;
+pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap.
 """
 
 from __future__ import annotations
@@ -8,6 +9,13 @@ from __future__ import annotations
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+
+TAINTS = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+"""The taint that the node lifecycle controller makes of each pressure condition."""
 
 
 def timestamp(at_ns: int) -> Timestamp:
@@ -59,3 +67,14 @@ def set_node_condition(
     condition.status, condition.reason, condition.message = value, reason, message
     condition.last_transition_time.CopyFrom(timestamp(now_ns))
     return True
+
+
+def mark_pressure(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:
+    """Write a pressure condition, and its taint while it holds."""
+    set_node_condition(node.status, shown.type, shown.status, now_ns, shown.reason, shown.message)
+    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[shown.type]]
+    del node.spec.taints[:]
+    node.spec.taints.extend(kept)
+    if shown.status == "True":
+        taint = node.spec.taints.add(key=TAINTS[shown.type], effect="NoSchedule")
+        taint.time_added.CopyFrom(timestamp(now_ns))

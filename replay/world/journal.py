@@ -7,7 +7,7 @@ round and a number, never a wall-clock value.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -87,14 +87,26 @@ class Journal:
         entry.observed.preempted.violates_budget = violates
         self._sink(entry)
 
-    def evicted(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> None:
-        """Enter a kubelet's eviction."""
+    def evicted(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        eviction: eviction_pb2.Eviction,
+        ranking: Sequence[eviction_pb2.RankedPod],
+    ) -> None:
+        """Enter a kubelet's eviction, with the head of the ranking that it followed from."""
         entry = self._entry(now_ns, pod.object_ref())
-        entry.observed.evicted.node_name = pod.node_name
-        entry.observed.evicted.signal = eviction.signal
-        entry.observed.evicted.message = eviction.message
+        evicted = entry.observed.evicted
+        evicted.node_name = pod.node_name
+        evicted.signal, evicted.threshold = eviction.signal, eviction.threshold
+        evicted.message = eviction.message
         if eviction.HasField("grace_period_override_s"):
-            entry.observed.evicted.grace_period_s = eviction.grace_period_override_s
+            evicted.grace_period_s = eviction.grace_period_override_s
+        if eviction.HasField("available"):
+            evicted.available, evicted.capacity = eviction.available, eviction.capacity
+        evicted.rank, evicted.ranked_pods = eviction.rank, eviction.ranked_pods
+        if eviction.signal:
+            evicted.ranking.extend(map(_ranked, ranking))
         self._sink(entry)
 
     def made(
@@ -142,3 +154,16 @@ class Journal:
         )
         entry.observed.object.CopyFrom(ref)
         return entry
+
+
+def _ranked(place: eviction_pb2.RankedPod) -> trace_pb2.RankedPod:
+    pod = object_ref_pb2.ObjectRef(
+        kind="Pod", namespace=place.pod.namespace, name=place.pod.name, uid=place.pod.uid
+    )
+    return trace_pb2.RankedPod(
+        pod=pod,
+        priority=place.priority,
+        usage=place.usage if place.HasField("usage") else None,
+        request=place.request,
+        exceeds_request=place.exceeds_request,
+    )

@@ -11,6 +11,7 @@ pkg/registry/core/pod/strategy.go (CheckGracefulDelete), apiserver pkg/registry/
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.cluster import Cluster
@@ -31,6 +32,14 @@ _KILLED_EXIT_CODE = 137
 _OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why a kubelet does not take a pod: in one word, and in its own words."""
+
+    reason: str
+    message: str
+
+
 class Lives:
     """Drives every pod of a cluster through its life."""
 
@@ -49,6 +58,7 @@ class Lives:
         self._journal = journal
         self._specs = PodSpecInterner()
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
+        self.refusal: Callable[[PodRecord], Refusal | None] = lambda _pod: None
 
     def check(self, message: pod_pb2.Pod) -> None:
         """Refuse what no service could read. Raises FieldError, naming the field."""
@@ -178,6 +188,10 @@ class Lives:
         if pod.life.HasField("start_delay_ns"):
             delay_ns = pod.life.start_delay_ns
         if not pod.message.status.HasField("start_time"):
+            refusal = self.refusal(pod)
+            if refusal is not None:
+                self._reject(now_ns, pod, refusal)
+                return
             _acknowledge(now_ns, pod)
             if delay_ns > 0:
                 self._cluster.status_changed(now_ns, pod)
@@ -185,6 +199,20 @@ class Lives:
             self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
         else:
             self._start(now_ns, pod)
+
+    def _reject(self, now_ns: int, pod: PodRecord, refusal: Refusal) -> None:
+        """Fail a pod that its kubelet does not take; it never runs.
+
+        Source: kubernetes v1.32 pkg/kubelet/kubelet.go, rejectPod.
+        """
+        self._timeline.cancel_pod(pod.uid)
+        status = pod.message.status
+        status.phase, status.reason = "Failed", refusal.reason
+        status.message = f"Pod was rejected: {refusal.message}"
+        status.nominated_node_name = ""
+        status.start_time.CopyFrom(timestamp(now_ns))
+        self._cluster.status_changed(now_ns, pod)
+        self._journal.finished(now_ns, pod)
 
     def _start(self, now_ns: int, pod: PodRecord) -> None:
         if pod.is_terminating or pod.eviction is not None:

@@ -2,38 +2,40 @@
 
 A node is stepped every 10 s, as upstream's loop runs, from the first moment at which something that
 it observes has changed until the service answers that nothing would change again; its next step is
-then when that loop would have come round.
+then when that loop would have come round. A node that the service calls calm is looked at, not
+stepped, until less is available than that asks for.
+Where the kernel tells of crossed amounts (kernelMemcgNotification), a node is stepped at the very
+moment of each crossing, too, beside its loop, which goes on as it would.
+An eviction holds its node's loop up until the pod has stopped, which it does within its grace
+period and so before the kill's timeout, and for one poll of 1 s, which finds it cleaned up.
 Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake.
 Nodes whose usage the trace does not tell are never stepped.
 
-Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitForPodsCleanup;
-pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap.
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitForPodsCleanup.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_node_condition, timestamp
+from replay.world.conditions import mark_pressure, nanoseconds
+from replay.world.foresight import Foresight
 from replay.world.journal import Journal
-from replay.world.lives import Lives
+from replay.world.lives import Lives, Refusal
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import UsageProfiles
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 INTERVAL_NS = 10 * SECOND_NS
-CLEANUP_NS_MAX = 30 * SECOND_NS
-TAINTS = {
-    "MemoryPressure": "node.kubernetes.io/memory-pressure",
-    "DiskPressure": "node.kubernetes.io/disk-pressure",
-    "PIDPressure": "node.kubernetes.io/pid-pressure",
-}
+CLEANUP_POLL_NS = SECOND_NS
+"""How long after a kill has returned the loop first looks whether the pod is cleaned up."""
 
 
 class EvictionBackend(Protocol):
@@ -43,6 +45,22 @@ class EvictionBackend(Protocol):
         self, operations: Sequence[eviction_service_pb2.NodeOperation]
     ) -> Sequence[eviction_service_pb2.StepAnswer]:
         """Carry out a batch; one answer for each step, in order."""
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Tell whether a node that was stepped takes a pod."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Kubelet:
+    """What is kept of one node.
+
+    `stepped_ns` is when its loop last came round (None: never), `sent` the pods that the service
+    knows of it (None: it does not know the node), `under` the conditions that hold.
+    """
+
+    stepped_ns: int | None = None
+    sent: frozenset[str] | None = None
+    under: frozenset[str] = frozenset()
 
 
 class Pressure:
@@ -62,12 +80,12 @@ class Pressure:
         self._journal = journal
         self._backend = backend
         self._profiles = UsageProfiles()
+        self._kubelets: dict[str, _Kubelet] = {}
+        self._foresight = Foresight(cluster, timeline, self._profiles, self._active)
         self._due: dict[str, None] = {}
-        self._since_ns: dict[str, int] = {}
-        self._stepped_ns: dict[str, int] = {}
-        self._sent: dict[str, frozenset[str]] = {}
-        self._under: dict[str, frozenset[str]] = {}
+        self._touched: dict[str, None] = {}
         lives.usage_changed = self.usage_changed
+        lives.refusal = self.refusal
 
     def add_profile(self, now_ns: int, profile: trace_pb2.UsageProfile) -> None:
         """Take a usage profile from the trace."""
@@ -82,34 +100,58 @@ class Pressure:
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
         """Plan a step for the node of a pod that runs or ends from now on."""
         if self._backend is not None and pod.node_name in self._cluster.nodes:
-            self._look(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
+            self._changed(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
+
+    def refusal(self, pod: PodRecord) -> Refusal | None:
+        """Return why the kubelet of a pod's node does not take it, None where it does.
+
+        A node that is not under pressure takes every pod. Source: kubernetes v1.32
+        pkg/kubelet/eviction/eviction_manager.go, Admit.
+        """
+        kubelet = self._kubelets.get(pod.node_name)
+        if self._backend is None or kubelet is None or not kubelet.under:
+            return None
+        said = self._backend.admit(pod.node_name, pod.message)
+        return None if said.admit else Refusal(reason=said.reason, message=said.message)
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that came, changed, or whose own usage is told."""
         if self._backend is None or node_name not in self._cluster.nodes:
             return
-        self._since_ns.setdefault(node_name, now_ns)
-        self._look(now_ns, node_name, is_known=False)
+        is_known = any(map(self._profiles.is_known, self._active(node_name)))
+        self._changed(now_ns, node_name, is_known=is_known)
 
     def look(self, now_ns: int, node_name: str) -> None:
-        """Plan a step for a node whose usage has come to matter."""
-        if node_name in self._cluster.nodes:
-            self._look(now_ns, node_name, is_known=True)
+        """Look at a node whose usage may have come to matter, and plan a step if it has."""
+        if node_name not in self._cluster.nodes:
+            return
+        if self._foresight.matters(now_ns, node_name):
+            self._plan(now_ns, node_name, is_known=True)
+            self._touch(now_ns, node_name)
+        else:
+            self._foresight.plan(now_ns, node_name)
 
     @property
     def has_due(self) -> bool:
-        """Tell whether a node's step is due in this moment."""
-        return bool(self._due)
+        """Tell whether a node is to be stepped, or looked at for a crossing, in this moment."""
+        return bool(self._due or self._touched)
 
     def take_due(self, node_name: str) -> None:
         """Note that a node's step is due; it is taken when all else of the moment is over."""
         self._due[node_name] = None
 
     def step(self, now_ns: int) -> None:
-        """Step the nodes that are due, by name, all in one exchange."""
+        """Step the nodes that are due or told of a crossing, by name, all in one exchange."""
         assert self._backend is not None  # noqa: S101 - steps are planned only with a backend
-        names = sorted(name for name in self._due if name in self._cluster.nodes)
+        by_loop = {name for name in self._due if name in self._cluster.nodes}
+        told = {
+            name
+            for name in self._touched
+            if name not in by_loop and self._foresight.has_crossed(now_ns, name)
+        }
         self._due.clear()
+        self._touched.clear()
+        names = sorted(by_loop | told)
         if not names:
             return
         answers = self._backend.step([self._operation(now_ns, name) for name in names])
@@ -119,48 +161,74 @@ class Pressure:
             by_name = {answer.node_name: answer for answer in resumed}
             answers = [by_name.get(answer.node_name, answer) for answer in answers]
         for answer in answers:
-            self._stepped_ns[answer.node_name] = now_ns
-            self._apply(now_ns, answer.node_name, answer.result)
+            name = answer.node_name
+            self._apply(now_ns, name, answer.result, by_loop=name in by_loop)
 
     def keep_own(self, node: node_pb2.Node) -> None:
         """Put the conditions and taints that this world has set onto a user's version of a node."""
         known = self._cluster.nodes.get(node.metadata.name)
-        if known is None:
+        kubelet = self._kubelets.get(node.metadata.name)
+        if known is None or kubelet is None:
             return
         for condition in known.status.conditions:
-            if condition.type in self._under.get(node.metadata.name, ()):
-                _mark(node, condition, nanoseconds(condition.last_transition_time))
+            if condition.type in kubelet.under:
+                mark_pressure(node, condition, nanoseconds(condition.last_transition_time))
 
     def forget(self, node_name: str) -> None:
         """Drop what is known of a node that has gone."""
         self._due.pop(node_name, None)
+        self._touched.pop(node_name, None)
         self._timeline.cancel(Kind.STEP, node_name)
-        self._timeline.cancel(Kind.USAGE, node_name)
-        self._since_ns.pop(node_name, None)
-        self._stepped_ns.pop(node_name, None)
-        self._under.pop(node_name, None)
-        if self._backend is not None and self._sent.pop(node_name, None) is not None:
+        self._foresight.forget(node_name)
+        kubelet = self._kubelets.pop(node_name, None)
+        if self._backend is not None and kubelet is not None and kubelet.sent is not None:
             operation = eviction_service_pb2.NodeOperation(forget=node_name)
             self._backend.step([operation])
 
     # Steps
 
-    def _look(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
-        """Plan the next step, unless one is due now; one that is planned is no longer idle."""
+    def _kubelet(self, node_name: str) -> _Kubelet:
+        return self._kubelets.setdefault(node_name, _Kubelet())
+
+    def _changed(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
+        """Plan a step for a node on which something has begun or ended."""
+        self._foresight.changed(now_ns, node_name)
+        self._plan(now_ns, node_name, is_known=is_known)
+        self._touch(now_ns, node_name)
+
+    def _plan(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
+        """Plan the next step, unless one is due now; one that is planned is no longer idle.
+
+        One for this very moment is due with all others of it, so that their order does not hang on
+        what was foreseen.
+        """
         if node_name in self._due:
             return
         planned_ns = self._timeline.planned_ns(Kind.STEP, node_name)
+        matters = (
+            is_known or self._profiles.has_overhead(node_name) or self._kubelet(node_name).under
+        )
         if planned_ns is not None:
             self._timeline.plan(planned_ns, Kind.STEP, node_name)
-        elif is_known or self._profiles.has_overhead(node_name) or self._under.get(node_name):
-            self._timeline.plan(self._next_step_ns(now_ns, node_name), Kind.STEP, node_name)
+        elif matters:
+            at_ns = self._next_step_ns(now_ns, node_name)
+            if at_ns == now_ns:
+                self.take_due(node_name)
+            else:
+                self._timeline.plan(at_ns, Kind.STEP, node_name)
+
+    def _touch(self, now_ns: int, node_name: str) -> None:
+        """Look for a crossing at this moment's end, and on to the next change."""
+        if self._foresight.is_told(node_name):
+            self._touched[node_name] = None
+            self._foresight.plan(now_ns, node_name)
 
     def _next_step_ns(self, now_ns: int, node_name: str) -> int:
         """Return when a loop of 10 s comes round again that began with the node's last step.
 
         The first step of a node is on whole multiples of 10 s.
         """
-        stepped_ns = self._stepped_ns.get(node_name)
+        stepped_ns = self._kubelet(node_name).stepped_ns
         if stepped_ns is None:
             return -(-now_ns // INTERVAL_NS) * INTERVAL_NS
         return stepped_ns + max(1, -(-(now_ns - stepped_ns) // INTERVAL_NS)) * INTERVAL_NS
@@ -181,14 +249,15 @@ class Pressure:
         step.node_name = node_name
         step.at_ns = now_ns
         step.observations.CopyFrom(self._observe(now_ns, node_name, pods))
-        sent = self._sent.get(node_name, frozenset())
+        kubelet = self._kubelet(node_name)
+        sent = kubelet.sent or frozenset()
         known = all(pod.uid in sent for pod in pods)
         for pod in pods:
             if known:
                 step.active_uids.append(pod.uid)
             else:
                 step.pods.add().CopyFrom(pod.message)
-        self._sent[node_name] = frozenset(pod.uid for pod in pods)
+        kubelet.sent = frozenset(pod.uid for pod in pods)
         return operation
 
     def _resumption(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
@@ -202,63 +271,63 @@ class Pressure:
     def _observe(
         self, now_ns: int, node_name: str, pods: list[PodRecord]
     ) -> eviction_pb2.Observations:
-        since_ns = self._since_ns.get(node_name, now_ns)
+        since_ns = self._foresight.since_ns(now_ns, node_name)
         return self._profiles.observe(self._cluster.nodes[node_name], since_ns, pods, now_ns)
 
     # Answers
 
-    def _apply(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
+    def _apply(
+        self, now_ns: int, node_name: str, result: eviction_pb2.StepResult, *, by_loop: bool
+    ) -> None:
+        if by_loop:
+            self._kubelet(node_name).stepped_ns = now_ns
         if not result.quiet:
             self._apply_conditions(now_ns, node_name, result.node_conditions)
         stopped_ns = [
-            self._evict(now_ns, eviction)
+            self._evict(now_ns, eviction, result.ranking)
             for eviction in result.evictions
             if eviction.pod.uid in self._cluster.pods
         ]
-        if stopped_ns:
-            wait_ns = min(max(stopped_ns) - now_ns, CLEANUP_NS_MAX)
-            polls = max(1, -(-wait_ns // SECOND_NS))
-            self._timeline.plan(now_ns + polls * SECOND_NS, Kind.STEP, node_name)
-        elif not result.quiet and self._timeline.planned_ns(Kind.STEP, node_name) is None:
+        if stopped_ns and by_loop:
+            at_ns = max(stopped_ns) + CLEANUP_POLL_NS
+            self._timeline.plan(at_ns, Kind.STEP, node_name)
+        elif (
+            not (result.quiet or result.HasField("calm"))
+            and self._timeline.planned_ns(Kind.STEP, node_name) is None
+        ):
             at_ns = max(result.next_step_ns, now_ns + SECOND_NS)
+            if not by_loop:
+                at_ns = self._next_step_ns(now_ns, node_name)
             is_idle = _would_repeat(now_ns, result)
             self._timeline.plan(at_ns, Kind.STEP, node_name, idle=is_idle)
+        self._foresight.learn(now_ns, node_name, result)
 
-        self._foresee(now_ns, node_name, result)
-
-    def _foresee(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
-        """Plan to look again when usage next changes or, on a calm node, when that will matter."""
-        least = None
-        if result.HasField("calm"):
-            least = {each.signal: each.amount for each in result.calm.least}
-        node, since_ns = self._cluster.nodes[node_name], self._since_ns.get(node_name, now_ns)
-        pods = self._active(node_name)
-        at_ns = self._profiles.matters_ns(node, since_ns, pods, now_ns, least)
-        if at_ns is None:
-            self._timeline.cancel(Kind.USAGE, node_name)
-        else:
-            self._timeline.plan(at_ns, Kind.USAGE, node_name)
-
-    def _evict(self, now_ns: int, eviction: eviction_pb2.Eviction) -> int:
+    def _evict(
+        self,
+        now_ns: int,
+        eviction: eviction_pb2.Eviction,
+        ranking: Sequence[eviction_pb2.RankedPod],
+    ) -> int:
         """Kill a pod and answer when it will have stopped."""
         pod = self._cluster.pods[eviction.pod.uid]
         if pod.eviction is None:
-            self._journal.evicted(now_ns, pod, eviction)
+            self._journal.evicted(now_ns, pod, eviction, ranking)
         return self._lives.evict(now_ns, pod, eviction)
 
     def _apply_conditions(
         self, now_ns: int, node_name: str, shown: Sequence[node_pb2.NodeCondition]
     ) -> None:
         """Write conditions, and the taints that the node lifecycle controller makes of them."""
-        before = self._under.get(node_name, frozenset())
+        kubelet = self._kubelet(node_name)
+        before = kubelet.under
         now = frozenset(each.type for each in shown if each.status == "True")
         if now == before:
             return
-        self._under[node_name] = now
+        kubelet.under = now
         node = self._cluster.nodes[node_name]
         for condition in shown:
             if condition.type in now ^ before:
-                _mark(node, condition, now_ns)
+                mark_pressure(node, condition, now_ns)
                 self._journal.condition_changed(now_ns, node_name, condition.type, condition.status)
         self._cluster.put_node(now_ns, node)
 
@@ -276,14 +345,3 @@ def _would_repeat(now_ns: int, result: eviction_pb2.StepResult) -> bool:
         and bool(result.conditions)
         and all(observed_ns.get(name) == now_ns for name in result.conditions)
     )
-
-
-def _mark(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:
-    """Write a condition, and its taint while it holds."""
-    set_node_condition(node.status, shown.type, shown.status, now_ns, shown.reason, shown.message)
-    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[shown.type]]
-    del node.spec.taints[:]
-    node.spec.taints.extend(kept)
-    if shown.status == "True":
-        taint = node.spec.taints.add(key=TAINTS[shown.type], effect="NoSchedule")
-        taint.time_added.CopyFrom(timestamp(now_ns))

@@ -6,26 +6,22 @@ a node's eviction manager.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from replay.world.models import SECOND_NS
+from replay.world.lookahead import Amounts, Bounds, Source
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import node_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube import quantity
 
-Int64s = NDArray[np.int64]
-HORIZON_NS = 3600 * SECOND_NS
-"""How far a calm node's usage is looked ahead at once."""
+MEMORY = "memory.available"
 _NOTHING = trace_pb2.UsageSegment()
 
 
-class _Profile:
+class Profile:
     """A profile whose segments are found by their offset."""
 
     __slots__ = ("_segments", "memory", "offsets", "storage")
@@ -33,8 +29,8 @@ class _Profile:
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
         self._segments = list(profile.segments)
         self.offsets = np.array([each.offset_ns for each in self._segments], dtype=np.int64)
-        self.memory = np.array([each.memory_bytes for each in self._segments], dtype=np.int64)
-        self.storage = np.array([each.storage_bytes for each in self._segments], dtype=np.int64)
+        self.memory = Amounts.of([each.memory_bytes for each in self._segments])
+        self.storage = Amounts.of([each.storage_bytes for each in self._segments])
 
     def at(self, offset_ns: int) -> trace_pb2.UsageSegment:
         """Return what is used so long after the start; nothing before the first segment."""
@@ -46,9 +42,9 @@ class UsageProfiles:
     """The profiles of a trace."""
 
     def __init__(self) -> None:
-        self._profiles: dict[int, _Profile] = {}
+        self._profiles: dict[int, Profile] = {}
         self._by_template: dict[int, int] = {}
-        self._by_node: dict[str, _Profile] = {}
+        self._by_node: dict[str, Profile] = {}
         self._tells_memory = False
         self._tells_storage = False
 
@@ -56,7 +52,7 @@ class UsageProfiles:
         """Take a profile from the trace."""
         self._tells_memory |= any(each.HasField("memory_bytes") for each in profile.segments)
         self._tells_storage |= any(each.HasField("storage_bytes") for each in profile.segments)
-        self._profiles[profile.id] = _Profile(profile)
+        self._profiles[profile.id] = Profile(profile)
         if profile.template_id:
             self._by_template[profile.template_id] = profile.id
         if profile.node_name:
@@ -74,40 +70,30 @@ class UsageProfiles:
         """Tell whether the trace says what a node uses beside its pods."""
         return node_name in self._by_node
 
-    def matters_ns(
-        self,
-        node: node_pb2.Node,
-        since_ns: int,
-        pods: Iterable[PodRecord],
-        now_ns: int,
-        least: Mapping[str, int] | None,
-    ) -> int | None:
-        """Return when a node must be looked at again, for what it and its active pods use.
+    def sources(
+        self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord]
+    ) -> list[Source]:
+        """Return the profiles of a node's own usage and its active pods', with their starts."""
+        found = [(pod.running_ns, self._profiles.get(pod.life.usage_id)) for pod in pods]
+        found.append((since_ns, self._by_node.get(node.metadata.name)))
+        return [(start, each) for start, each in found if each is not None and start is not None]
 
-        That is when less than `least` of a signal is available, by its name, or with None when
-        anything changes. At most HORIZON_NS are looked ahead, and the end of that is returned where
-        more comes after it. None where nothing comes.
+    def bounds(self, node: node_pb2.Node, least: Mapping[str, int]) -> Bounds:
+        """Return how much a node may use for `least`, by signal, to stay available.
+
+        A signal that is not named, or that the node does not observe, bounds nothing.
         """
-        sources = [(pod.running_ns, self._profiles.get(pod.life.usage_id)) for pod in pods]
-        sources.append((since_ns, self._by_node.get(node.metadata.name)))
-        ahead = _Ahead.of(
-            [(start, each) for start, each in sources if each is not None and start is not None],
-            now_ns,
-        )
-        if ahead is None:
-            return None
-        if least is None:
-            return int(ahead.times[0]) if len(ahead.times) else ahead.end_ns
         capacity = node.status.capacity or node.status.allocatable
-        short = np.zeros(len(ahead.times), dtype=bool)
-        for signal, resource, used, is_told in (
-            ("memory.available", "memory", ahead.memory, self._tells_memory),
-            ("nodefs.available", "ephemeral-storage", ahead.storage, self._tells_storage),
-        ):
-            if is_told and signal in least and resource in capacity:
-                available = np.maximum(quantity.value(capacity[resource]) - used, 0)
-                short |= available < least[signal]
-        return int(ahead.times[short.argmax()]) if short.any() else ahead.end_ns
+        most = {
+            resource: quantity.value(capacity[resource]) - least[signal]
+            for signal, resource, is_told in (
+                (MEMORY, "memory", self._tells_memory),
+                ("nodefs.available", "ephemeral-storage", self._tells_storage),
+            )
+            # What is available is never less than nothing.
+            if is_told and resource in capacity and least.get(signal, 0) > 0
+        }
+        return Bounds(memory=most.get("memory"), storage=most.get("ephemeral-storage"))
 
     def observe(
         self, node: node_pb2.Node, since_ns: int, pods: Iterable[PodRecord], now_ns: int
@@ -139,55 +125,6 @@ class UsageProfiles:
             )
             _fs_stats(observations.node_fs, quantity.value(whole), used, now_ns)
         return observations
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ahead:
-    """What several sources use together, from each moment at which one of them changes.
-
-    `end_ns` is where the look ahead ends, None where nothing comes after it.
-    """
-
-    times: Int64s
-    memory: Int64s
-    storage: Int64s
-    end_ns: int | None
-
-    @classmethod
-    def of(cls, sources: Sequence[tuple[int, _Profile]], now_ns: int) -> _Ahead | None:
-        """Return the next HORIZON_NS of sources with their starts; None where nothing comes."""
-        times, memory, storage = [], [], []
-        used_memory = used_storage = 0
-        comes = goes_on = False
-        for start_ns, profile in sources:
-            low = int(profile.offsets.searchsorted(now_ns - start_ns, side="right"))
-            high = int(profile.offsets.searchsorted(now_ns - start_ns + HORIZON_NS, side="right"))
-            comes |= low < len(profile.offsets)
-            goes_on |= high < len(profile.offsets)
-            times.append(profile.offsets[low:high] + start_ns)
-            memory.append(_steps(profile.memory, low, high))
-            storage.append(_steps(profile.storage, low, high))
-            used_memory += int(profile.memory[low - 1]) if low else 0
-            used_storage += int(profile.storage[low - 1]) if low else 0
-        if not comes:
-            return None
-        at = np.concatenate(times)
-        order = at.argsort(kind="stable")
-        at = at[order]
-        last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=bool)
-        return cls(
-            times=at[last],
-            memory=(used_memory + np.concatenate(memory)[order].cumsum())[last],
-            storage=(used_storage + np.concatenate(storage)[order].cumsum())[last],
-            end_ns=now_ns + HORIZON_NS if goes_on else None,
-        )
-
-
-def _steps(values: Int64s, low: int, high: int) -> Int64s:
-    """Return by how much each of values[low:high] differs from the one before it, 0 at first."""
-    if not low:
-        return np.diff(values[:high], prepend=0)
-    return np.diff(values[low - 1 : high])
 
 
 def _memory_stats(

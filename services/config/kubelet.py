@@ -10,7 +10,7 @@ defaults), pkg/kubelet/apis/config/validation/validation.go (enforceNodeAllocata
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeGuard
 
@@ -51,6 +51,7 @@ _READ = frozenset(
         "mergeDefaultEvictionSettings",
         "enforceNodeAllocatable",
         "localStorageCapacityIsolation",
+        "kernelMemcgNotification",
         "featureGates",
     }
 )
@@ -101,29 +102,39 @@ def read_kubelet_configuration(
         split_containerfs=split_containerfs and gates.get(SPLIT_DISK_GATE, True),
         local_storage_isolation=_flag(document, "localStorageCapacityIsolation", default=True),
         allow_overwrite_tgps=gates.get(OVERWRITE_GRACE_GATE, False),
+        kernel_memcg_notification=_flag(document, "kernelMemcgNotification", default=False),
     )
     return KubeletConfiguration(eviction=eviction, warnings=_warnings(document, gates))
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """Refuses a key that comes twice, where YAML's own loader takes the last."""
-
-    def construct_mapping(
-        self, node: yaml.MappingNode, deep: bool = False
-    ) -> dict[Hashable, object]:
-        seen = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    line = key.start_mark.line + 1
-                    raise KubeletConfigError("", f'line {line}: "{key.value}" comes twice')
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+def _refuse_keys_that_come_twice(node: yaml.Node, path: str, seen: set[int]) -> None:
+    """Refuse what YAML's own loader passes over by taking the last; each node is looked at once."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, each in enumerate(node.value):
+            _refuse_keys_that_come_twice(each, f"{path}[{index}]", seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    keys = set()
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        field = f"{path}[{key.value}]" if path else key.value
+        if key.value in keys:
+            line = key.start_mark.line + 1
+            raise KubeletConfigError(field, f'line {line}: "{key.value}" comes twice')
+        keys.add(key.value)
+        _refuse_keys_that_come_twice(value, field, seen)
 
 
 def _document(text: str) -> _Document:
     try:
-        document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of the safe one
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is not None:
+            _refuse_keys_that_come_twice(node, "", set())
+        document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         if isinstance(error, KubeletConfigError):
             raise
@@ -145,9 +156,10 @@ def _is_document(value: object) -> TypeGuard[_Document]:
 
 def _hard(document: _Document, mode: Mode) -> Mapping[str, str]:
     hard = _texts(document, "evictionHard")
+    merges = _flag(document, "mergeDefaultEvictionSettings", default=False)
     if hard is None:
         return default_hard(mode)
-    if _flag(document, "mergeDefaultEvictionSettings", default=False):
+    if merges:
         return {**default_hard(mode), **hard}
     return hard
 

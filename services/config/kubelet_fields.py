@@ -102,7 +102,6 @@ NOT_SERVED: frozenset[str] = frozenset(
         "allowedUnsafeSysctls",
         "volumePluginDir",
         "providerID",
-        "kernelMemcgNotification",
         "logging",
         "enableSystemLogHandler",
         "enableSystemLogQuery",

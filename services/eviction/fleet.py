@@ -256,7 +256,7 @@ def _stepped(node: Node, step: Step) -> StepResult | NeedReclaim:
 
 
 def _calm(node: Node, step: Step, outcome: StepResult | NeedReclaim) -> Mapping[Signal, int] | None:
-    if step.seen is None or isinstance(outcome, NeedReclaim) or not outcome.quiet:
+    if step.seen is None or isinstance(outcome, NeedReclaim):
         return None
     observations = observe(step.seen.summary)
     return node.manager.calm(observations, now_ns=step.now_ns, limited=_is_limited(node))

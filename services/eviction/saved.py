@@ -73,6 +73,7 @@ def _config_to_plain(config: EvictionConfig) -> Plain:
         "split_containerfs": config.split_containerfs,
         "local_storage_isolation": config.local_storage_isolation,
         "allow_overwrite_tgps": config.allow_overwrite_tgps,
+        "kernel_memcg_notification": config.kernel_memcg_notification,
     }
 
 
@@ -94,6 +95,7 @@ def _pod_to_plain(pod: EvictionPod) -> Plain:
         "volumes": [_volume_to_plain(each) for each in pod.volumes],
         "annotations": dict(pod.annotations),
         "termination_grace_s": pod.termination_grace_s,
+        "qos_class": pod.qos_class,
         "tolerations": [_toleration_to_plain(each) for each in pod.tolerations],
     }
 

@@ -26,7 +26,9 @@ from services.eviction.codec.operations import (
     step_from_message,
 )
 from services.eviction.codec.pods import pod_from_message
-from services.eviction.fleet import Fleet, Forget, Operation, Step
+from services.eviction.core.results import StepResult
+from services.eviction.fleet import Answer, Fleet, Forget, Operation, Step
+from services.eviction.metrics import EvictionMetrics
 from services.eviction.saved import fleet_from_plain, fleet_to_plain
 from services.rpc.checkpoint import (
     checkpoint_info,
@@ -49,6 +51,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
 
     def __init__(self) -> None:
         self._sessions: Sessions[Fleet] = Sessions(SERVICE)
+        self._metrics = EvictionMetrics()
 
     async def Open(self, request: pb.OpenRequest, context: _Context) -> pb.OpenResponse:
         """Start a session without nodes."""
@@ -106,7 +109,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         if (said := _said(session, request.stamp, pb.SynchronizeResponse)) is not None:
             return said
         step = step_from_message(request.step, field="step", clock=_clock(session))
-        done = session.core.apply([step])
+        done = self._counted(session.core.apply([step]))
         answer = pb.SynchronizeResponse(answer=answer_to_message(done[0]))
         session.advance(request.stamp, _latest_ns(session, [step]), answer)
         return answer
@@ -116,7 +119,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         session = self._sessions.get(request.stamp)
         if (said := _said(session, request.stamp, pb.ResumeResponse)) is not None:
             return said
-        done = session.core.apply([resume_from_message(request.resume, field="resume")])
+        resume = resume_from_message(request.resume, field="resume")
+        done = self._counted(session.core.apply([resume]))
         answer = pb.ResumeResponse(answer=answer_to_message(done[0]))
         session.advance(request.stamp, session.at_ns, answer)
         return answer
@@ -150,6 +154,16 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             nodes=[node_state(name, node.manager, node.at_ns) for name, node in fleet]
         )
 
+    async def GetMetrics(
+        self, request: pb.GetMetricsRequest, context: _Context
+    ) -> pb.GetMetricsResponse:
+        """Show the process's metrics."""
+        return pb.GetMetricsResponse(text=self.metrics_text())
+
+    def metrics_text(self) -> str:
+        """Return the process's metrics in Prometheus' text format."""
+        return self._metrics.text()
+
     async def Checkpoint(
         self, request: pb.CheckpointRequest, context: _Context
     ) -> AsyncIterator[pb.CheckpointResponse]:
@@ -171,6 +185,13 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         session = restore_session(self._sessions, info, fleet)
         return pb.RestoreResponse(session=session.name, epoch=session.epoch)
 
+    def _counted(self, answers: list[Answer]) -> list[Answer]:
+        """Let the metrics take in the steps that have ended."""
+        for answer in answers:
+            if isinstance(answer.outcome, StepResult):
+                self._metrics.absorb(answer.outcome)
+        return answers
+
     def _batch(self, request: pb.StreamRequest) -> pb.StreamResponse:
         session = self._sessions.get(request.stamp)
         if (said := _said(session, request.stamp, pb.StreamResponse)) is not None:
@@ -181,7 +202,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             for index, each in enumerate(request.operations)
         ]
         decoded_ns = time.perf_counter_ns()
-        done = session.core.apply(operations)
+        done = self._counted(session.core.apply(operations))
         stepped_ns = time.perf_counter_ns()
         answer = pb.StreamResponse(
             answers=map(answer_to_message, done), sequence=request.stamp.sequence

@@ -8,8 +8,8 @@ import click
 import grpc
 
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
-from services.queue.metrics_http import serve_metrics
 from services.queue.servicer import FULL_NAME, SERVICE, SchedulingQueueServicer
+from services.rpc.metrics_http import serve_metrics
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
 

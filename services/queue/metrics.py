@@ -8,10 +8,8 @@ Source: kubernetes v1.34 pkg/scheduler/metrics/metrics.go.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from time import perf_counter_ns
 
 from services.queue.core.happening import Happening, HintFunction
@@ -19,6 +17,7 @@ from services.queue.core.incoming import SubQueue
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.scheduling_queue import SchedulingQueue
+from services.rpc.prometheus import Histogram, header, line
 
 _PENDING = {
     SubQueue.ACTIVE: "active",
@@ -30,31 +29,6 @@ _PENDING = {
 _ATTEMPTS = tuple(2.0**power for power in range(5))
 _SECONDS = tuple(0.00001 * 2**power for power in range(12))
 _NS_PER_S = 1e9
-Labels = tuple[tuple[str, str], ...]
-
-
-class Histogram:
-    """Counts below bounds, with the sum of what was observed."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, value: float, count: int = 1) -> None:
-        """Take `value` in, `count` times."""
-        self._counts[bisect_left(self._bounds, value)] += count
-        self._sum += value * count
-
-    def lines(self, name: str, labels: Labels = ()) -> Iterator[str]:
-        """Yield the series of the histogram."""
-        bounds = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
-        for bound, count in zip(bounds, accumulate(self._counts), strict=True):
-            yield _line(f"{name}_bucket", (*labels, ("le", bound)), count)
-        yield _line(f"{name}_sum", labels, self._sum)
-        yield _line(f"{name}_count", labels, sum(self._counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,35 +93,21 @@ class QueueMetrics:
 
     def _lines(self, pending: Mapping[str, int]) -> Iterator[str]:
         name = "scheduler_pending_pods"
-        yield from _header(name, "gauge", "Number of pending pods, by the queue type.")
+        yield from header(name, "gauge", "Number of pending pods, by the queue type.")
         for where, count in pending.items():
-            yield _line(name, (("queue", where),), count)
+            yield line(name, (("queue", where),), count)
         name = "scheduler_queue_incoming_pods_total"
         said = "Number of pods added to scheduling queues by event and queue type."
-        yield from _header(name, "counter", said)
+        yield from header(name, "counter", said)
         for (where, event), count in sorted(self._incoming.items()):
-            yield _line(name, (("event", event), ("queue", where)), count)
+            yield line(name, (("event", event), ("queue", where)), count)
         name = "scheduler_pod_scheduling_attempts"
         said = "Number of attempts to successfully schedule a pod."
-        yield from _header(name, "histogram", said)
+        yield from header(name, "histogram", said)
         yield from self._attempts.lines(name)
         name = "scheduler_queueing_hint_execution_duration_seconds"
-        yield from _header(name, "histogram", "Latency for running a queueing hint of a plugin.")
+        yield from header(name, "histogram", "Latency for running a queueing hint of a plugin.")
         for (plugin, event, queued), histogram in sorted(self._hints.items()):
             hint = "Queue" if queued else "QueueSkip"
             labels = (("event", event), ("hint", hint), ("plugin", plugin))
             yield from histogram.lines(name, labels)
-
-
-def _header(name: str, kind: str, said: str) -> Iterator[str]:
-    yield f"# HELP {name} {said}"
-    yield f"# TYPE {name} {kind}"
-
-
-def _line(name: str, labels: Labels, value: float) -> str:
-    said = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels)
-    return f"{name}{{{said}}} {value:g}" if said else f"{name} {value:g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

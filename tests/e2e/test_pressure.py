@@ -105,7 +105,7 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
         (71, "made", "leaky-1"),
         (71, "scheduled", "leaky-1"),
         (71, "started", "leaky-1"),
-        (371, "condition_changed", "n1"),
+        (372, "condition_changed", "n1"),
     ]
     assert {name: bound.node for name, bound in bindings(finished).items()} == {
         "leaky-0": "n1",

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replay.world.models import Models
@@ -29,17 +30,22 @@ CONFIG = eviction_pb2.EvictionConfig(
     pressure_transition_ns=60 * S,
     max_pod_grace_s=20,
 )
+NOTIFIED = eviction_pb2.EvictionConfig(kernel_memcg_notification=True)
+NOTIFIED.MergeFrom(CONFIG)
+HARD = eviction_pb2.EvictionConfig(hard=CONFIG.hard)
+HARD_NOTIFIED = eviction_pb2.EvictionConfig(hard=CONFIG.hard, kernel_memcg_notification=True)
+Decision = trace_pb2.Decision
 Segments = list[tuple[int, int]]
 
 
 class Kubelets:
     """The real service, called in process; `tireless` makes the world step every node for ever."""
 
-    def __init__(self, *, tireless: bool) -> None:
+    def __init__(self, config: eviction_pb2.EvictionConfig, *, tireless: bool) -> None:
         self._service = EvictionServicer()
         self._loop = asyncio.new_event_loop()
         opened = self._loop.run_until_complete(
-            self._service.Open(pb.OpenRequest(config=CONFIG), CONTEXT)
+            self._service.Open(pb.OpenRequest(config=config), CONTEXT)
         )
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self._tireless = tireless
@@ -52,9 +58,16 @@ class Kubelets:
         answers = list(self._loop.run_until_complete(self._answer(request)).answers)
         self.steps += len(answers)
         for answer in answers:
-            if self._tireless and answer.result.quiet:
+            if self._tireless:
                 answer.result.quiet = False
+                answer.result.ClearField("calm")
         return answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> pb.AdmitResponse:
+        """Ask whether a node takes a pod."""
+        stamp = session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
+        request = pb.AdmitRequest(stamp=stamp, node_name=node_name, pod=pod)
+        return self._loop.run_until_complete(self._service.Admit(request, CONTEXT))
 
     async def _answer(self, request: pb.StreamRequest) -> pb.StreamResponse:
         async def requests() -> AsyncIterator[pb.StreamRequest]:
@@ -119,11 +132,13 @@ def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
     return [usage, created]
 
 
-def log(nodes: list[list[Segments]], *, tireless: bool) -> tuple[list[tuple[int, str]], int]:
+def log(
+    told: list[trace_pb2.Record], config: eviction_pb2.EvictionConfig, *, tireless: bool
+) -> tuple[list[tuple[int, str]], int]:
     """Play, and return what was decided and how many steps that took."""
-    kubelets, entries, nobody = Kubelets(tireless=tireless), list[trace_pb2.Decision](), Nobody()
+    kubelets, entries, nobody = Kubelets(config, tireless=tireless), list[Decision](), Nobody()
     replay = Replay(nobody, kubelets, models=Models(), sink=entries.append, observer=nobody)
-    replay.run(iter(records(nodes)), Limits())
+    replay.run(iter(told), Limits())
     kubelets.close()
     return [(each.at_ns, str(each.observed)) for each in entries], kubelets.steps
 
@@ -136,11 +151,48 @@ segments = st.lists(
 ).map(sorted)
 
 
+clusters = st.lists(st.lists(segments, min_size=1, max_size=4), min_size=1, max_size=3)
+shrinking = st.one_of(st.none(), st.tuples(st.integers(1, 300), st.sampled_from([1, 2, 3, 8])))
+
+
+def shrunk(change: tuple[int, int] | None) -> list[trace_pb2.Record]:
+    """Return that the first node gets other memory, (second, GiB); nothing for None."""
+    if change is None:
+        return []
+    record = trace_pb2.Record(at_ns=change[0] * S)
+    record.update.node.metadata.name = "n0"
+    memory = {"cpu": "8", "memory": f"{change[1]}Gi", "pods": "110"}
+    record.update.node.status.capacity.update(memory)
+    record.update.node.status.allocatable.update(memory)
+    return [record]
+
+
+@pytest.mark.parametrize("config", [CONFIG, NOTIFIED], ids=["polled", "notified"])
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(segments, min_size=1, max_size=4), min_size=1, max_size=3))
-def test_stepping_every_node_decides_nothing_else(nodes: list[list[Segments]]) -> None:
+@given(nodes=clusters, change=shrinking)
+@example(nodes=[[[(0, 2500)], [(80, 900)]], [[(71, 3800)]]], change=None)
+def test_stepping_every_node_decides_nothing_else(
+    config: eviction_pb2.EvictionConfig,
+    nodes: list[list[Segments]],
+    change: tuple[int, int] | None,
+) -> None:
     """Evictions, conditions and their times are the same; only steps are saved."""
-    lazy, few = log(nodes, tireless=False)
-    every, many = log(nodes, tireless=True)
+    told = records(nodes) + shrunk(change)
+    lazy, few = log(told, config, tireless=False)
+    every, many = log(told, config, tireless=True)
     assert lazy == every
     assert few <= many
+
+
+@settings(max_examples=25, deadline=None)
+@given(nodes=clusters)
+def test_a_notification_never_makes_the_first_eviction_later(nodes: list[list[Segments]]) -> None:
+    """A poll sees a crossing at the next of its moments, the kernel at once."""
+    told = records(nodes)
+    polled, _ = log(told, HARD, tireless=False)
+    notified, _ = log(told, HARD_NOTIFIED, tireless=False)
+    firsts = [
+        min((at_ns for at_ns, what in found if "evicted" in what), default=UNTIL_S * S)
+        for found in (notified, polled)
+    ]
+    assert firsts[0] <= firsts[1]

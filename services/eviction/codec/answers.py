@@ -66,6 +66,7 @@ def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
         quiet=result.quiet,
         error=result.error,
         signal="" if result.signal is None else result.signal.value,
+        notify_at=_amounts(result.notify_at),
         node_conditions=() if result.quiet else _node_conditions(result.conditions),
         calm=_calm(answer.calm),
     )
@@ -74,16 +75,17 @@ def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
 def _calm(least: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
     if least is None:
         return None
-    return eviction_pb2.Calm(
-        least=[
-            eviction_pb2.SignalAmount(signal=signal.value, amount=amount)
-            for signal, amount in least.items()
-        ]
-    )
+    return eviction_pb2.Calm(least=_amounts(least.items()))
+
+
+def _amounts(amounts: Iterable[tuple[Signal, int]]) -> list[eviction_pb2.SignalAmount]:
+    return [
+        eviction_pb2.SignalAmount(signal=signal.value, amount=amount) for signal, amount in amounts
+    ]
 
 
 def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction:
-    return eviction_pb2.Eviction(
+    message = eviction_pb2.Eviction(
         pod=_pod_ref(eviction),
         grace_period_override_s=eviction.grace_period_s,
         message=eviction.message,
@@ -91,14 +93,23 @@ def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction
         phase=EVICTED_PHASE,
         condition=_pod_condition(eviction.condition),
         annotations=eviction.annotations,
-        signal=eviction.cause if eviction.by_threshold else "",
         kill_failed=kill_failed,
     )
+    grounds = eviction.grounds
+    if grounds is not None:
+        message.signal, message.threshold = eviction.cause, grounds.threshold
+        message.available, message.capacity = grounds.available, grounds.capacity
+        message.rank, message.ranked_pods = grounds.rank, grounds.ranked
+    return message
 
 
 def _ranked(place: RankedPod) -> eviction_pb2.RankedPod:
     return eviction_pb2.RankedPod(
-        pod=_pod_ref(place), priority=place.priority, usage=place.usage, request=place.request
+        pod=_pod_ref(place),
+        priority=place.priority,
+        usage=place.usage,
+        request=place.request,
+        exceeds_request=place.exceeds_request,
     )
 
 

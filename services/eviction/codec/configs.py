@@ -48,17 +48,20 @@ def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> 
     """
     if message.kubelet_configuration:
         config, warnings, path = *_from_file(message, field), f"{field}.kubelet_configuration"
-        names = _IN_A_FILE
+        named = path_in_file
     else:
         config, warnings, path = _from_fields(message, field), (), field
-        names = _IN_THE_MESSAGE
+        named = _path_in_the_message
     try:
         thresholds = Manager(config).thresholds
     except ConfigError as error:
-        setting, bracket, rest = error.field.partition("[")
-        problem_at = f"{path}.{names.get(setting, setting)}{bracket}{rest}"
-        raise FieldError(problem_at, str(error)) from None
+        raise FieldError(f"{path}.{named(error)}", str(error)) from None
     return ReadConfig(config=config, thresholds=thresholds, warnings=warnings)
+
+
+def path_in_file(error: ConfigError) -> str:
+    """Return where in a KubeletConfiguration the setting stands that was refused."""
+    return _path(error, _IN_A_FILE)
 
 
 def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
@@ -76,6 +79,7 @@ def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
         split_container_fs=config.split_containerfs,
         local_storage_isolation=config.local_storage_isolation,
         allow_overwrite_termination_grace=config.allow_overwrite_tgps,
+        kernel_memcg_notification=config.kernel_memcg_notification,
     )
 
 
@@ -90,6 +94,15 @@ def threshold_to_message(threshold: Threshold) -> eviction_pb2.Threshold:
         minimum_reclaim="" if reclaim is None else str(reclaim),
         text=str(threshold),
     )
+
+
+def _path_in_the_message(error: ConfigError) -> str:
+    return _path(error, _IN_THE_MESSAGE)
+
+
+def _path(error: ConfigError, names: Mapping[str, str]) -> str:
+    setting, bracket, rest = error.field.partition("[")
+    return f"{names.get(setting, setting)}{bracket}{rest}"
 
 
 def _mode(message: eviction_pb2.EvictionConfig, field: str) -> Mode:
@@ -149,4 +162,5 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
             message.local_storage_isolation if message.HasField("local_storage_isolation") else True
         ),
         allow_overwrite_tgps=message.allow_overwrite_termination_grace,
+        kernel_memcg_notification=message.kernel_memcg_notification,
     )

@@ -35,6 +35,7 @@ def pod_from_message(message: pod_pb2.Pod, *, field: str) -> EvictionPod:
             if spec.HasField("termination_grace_period_seconds")
             else None
         ),
+        qos_class=message.status.qos_class,
         tolerations=kube_fields.tolerations(spec.tolerations, f"{path}.tolerations"),
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from services.eviction.core.decisions import EVICTED_REASON, Admission
 from services.eviction.core.pod import EvictionPod
-from services.eviction.core.resources import QosClass, qos_class
+from services.eviction.core.resources import is_best_effort
 from services.eviction.core.signals import ConditionType
 from services.kube.taints import Taint, TaintEffect, tolerated
 
@@ -25,8 +25,7 @@ def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> Admission:
     if not conditions or pod.is_critical:
         return _ADMITTED
     if conditions == (ConditionType.MEMORY_PRESSURE,) and (
-        qos_class(pod) is not QosClass.BEST_EFFORT
-        or tolerated(_MEMORY_PRESSURE_TAINT, pod.tolerations)
+        not is_best_effort(pod) or tolerated(_MEMORY_PRESSURE_TAINT, pod.tolerations)
     ):
         return _ADMITTED
     listed = " ".join(each.value for each in conditions)

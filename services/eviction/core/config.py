@@ -65,7 +65,8 @@ class EvictionConfig:
     lie on a file system of their own, `split_containerfs` that writable layers do not lie with
     them. `local_storage_isolation` enforces limits on ephemeral storage;
     `allow_overwrite_tgps` (a feature gate of v1.32) lets a soft eviction grant more than the
-    pod's own grace period.
+    pod's own grace period. `kernel_memcg_notification` lets the kernel tell at once when memory
+    crosses a threshold.
     """
 
     mode: Mode = Mode.V1_32
@@ -80,3 +81,4 @@ class EvictionConfig:
     split_containerfs: bool = False
     local_storage_isolation: bool = True
     allow_overwrite_tgps: bool = False
+    kernel_memcg_notification: bool = False

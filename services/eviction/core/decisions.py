@@ -15,12 +15,27 @@ EVICTED_PHASE = "Failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What an eviction by a threshold followed from.
+
+    `threshold` is its text; `available` of `capacity` (bytes, inodes or pids) was observed of its
+    signal; `rank`, from 1, is the pod's place among the `ranked` pods, critical ones included.
+    """
+
+    threshold: str
+    available: int
+    capacity: int
+    rank: int
+    ranked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
     """A pod to be killed; its status becomes EVICTED_PHASE, EVICTED_REASON and `message`.
 
     `grace_period_s` overrides the pod's own. `cause` is the signal's name, or the limit on local
-    storage that the pod exceeds; `by_threshold` tells the two apart. `annotations` go on the
-    pod's Evicted event; they are empty for a pod without statistics and for a limit.
+    storage that the pod exceeds, which has no `grounds`. `annotations` go on the pod's Evicted
+    event; they are empty for a pod without statistics and for a limit.
     """
 
     uid: str
@@ -30,7 +45,12 @@ class Eviction:
     grace_period_s: int
     message: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-    by_threshold: bool
+    grounds: Grounds | None = None
+
+    @property
+    def by_threshold(self) -> bool:
+        """Tell whether a threshold was met, and not a limit exceeded."""
+        return self.grounds is not None
 
     @property
     def condition(self) -> Condition | None:

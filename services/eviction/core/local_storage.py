@@ -50,7 +50,6 @@ def local_storage_evictions(
                     cause=cause,
                     grace_period_s=grace_period_s,
                     message=message,
-                    by_threshold=False,
                 )
             )
     return tuple(evictions)

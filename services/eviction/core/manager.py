@@ -14,16 +14,18 @@ Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, managerImpl.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.eviction.core.admission import admit
 from services.eviction.core.conditions import holding, node_conditions
 from services.eviction.core.config import EvictionConfig
-from services.eviction.core.decisions import Admission, Eviction, NodeEvent
+from services.eviction.core.decisions import Admission, Eviction, Grounds, NodeEvent
 from services.eviction.core.layout import NO_COLLECTION
 from services.eviction.core.local_storage import local_storage_evictions
 from services.eviction.core.messages import eviction_message
+from services.eviction.core.notifications import refreshed
 from services.eviction.core.observations import NodeSummary, Observation, observe
 from services.eviction.core.parsing import parse_thresholds
 from services.eviction.core.pod import EvictionPod
@@ -123,7 +125,7 @@ class Manager:
             self._state = replace(before, file_systems_detected=True)
             return self._result(now_ns, before, Outcome())
         step = _Step(now_ns, pods, summary, observe(summary))
-        self._state = self._observed(before, step)
+        self._state = self._notified(self._observed(before, step), step.observations, now_ns)
         outcome, reclaim = self._decide(before, step)
         if reclaim is None:
             return self._result(now_ns, before, outcome)
@@ -145,7 +147,7 @@ class Manager:
         if summary is not None and not met(
             self._phases.settled, observe(summary), with_min_reclaim=True
         ):
-            outcome = replace(outcome, evictions=(), ranking=())
+            outcome = replace(outcome, evictions=(), ranking=(), stats_ages_ns=())
         return self._answer(pending.now_ns, outcome, changed=pending.changed)
 
     def may_skip(
@@ -170,7 +172,8 @@ class Manager:
         The times decide whether the next step's observations are new.
         """
         times = {signal: each.time_ns for signal, each in observations.items()}
-        self._state = replace(self._state, observation_times_ns=times)
+        state = replace(self._state, observation_times_ns=times)
+        self._state = self._notified(state, observations, now_ns)
         return self._answer(now_ns, Outcome(), changed=False)
 
     def calm(
@@ -239,6 +242,15 @@ class Manager:
             pressure_transition_ns=self._config.pressure_transition_ns,
         )
 
+    def _notified(
+        self, state: State, observations: Mapping[Signal, Observation], now_ns: int
+    ) -> State:
+        """Return the state with what the kernel is asked to tell from now on."""
+        if not self._config.kernel_memcg_notification:
+            return state
+        asked = refreshed(state.notifications, self._thresholds, observations, now_ns=now_ns)
+        return replace(state, notifications=asked)
+
     def _decide(self, before: State, step: _Step) -> tuple[Outcome, NeedReclaim | None]:
         if self._config.local_storage_isolation:
             evictions = self._local_storage_evictions(step)
@@ -247,7 +259,7 @@ class Manager:
         thresholds = by_eviction_priority(actionable(self._state, before, step.observations))
         if not thresholds:
             return Outcome(), None
-        return self._reclaim(thresholds[0], step)
+        return self._reclaim(thresholds, step)
 
     def _local_storage_evictions(self, step: _Step) -> tuple[Eviction, ...]:
         return local_storage_evictions(
@@ -258,23 +270,31 @@ class Manager:
             grace_period_s=self._rules.immediate_grace_s,
         )
 
-    def _reclaim(self, threshold: Threshold, step: _Step) -> tuple[Outcome, NeedReclaim | None]:
+    def _reclaim(
+        self, thresholds: Sequence[Threshold], step: _Step
+    ) -> tuple[Outcome, NeedReclaim | None]:
+        threshold = thresholds[0]
         signal = threshold.signal
         rule = self._layout.disk_rule(signal)
         collect = NO_COLLECTION if rule is None else rule.collect
         ranked = rank(step.pods, step.summary.pods, signal, self._layout)
-        victim = next((pod for pod, _ in ranked if not pod.is_critical), None)
+        victims = (
+            self._eviction(pod, threshold, step, rank=place, ranked=len(ranked))
+            for place, (pod, _) in enumerate(ranked, 1)
+            if not pod.is_critical
+        )
         event = NodeEvent(
             type="Warning",
             reason="EvictionThresholdMet",
             message=f"Attempting to reclaim {signal.resource.value}",
         )
         outcome = Outcome(
-            evictions=() if victim is None else (self._eviction(victim, threshold, step),),
+            evictions=tuple(itertools.islice(victims, 1)),
             ranking=tuple(place for _, place in ranked),
             events=(event,),
             collected=collect,
             signal=signal,
+            stats_ages_ns=_ages_ns(thresholds, step) if ranked else (),
         )
         if not collect:
             return outcome, None
@@ -282,12 +302,15 @@ class Manager:
             signal=signal, containers=collect.containers, images=collect.images
         )
 
-    def _eviction(self, pod: EvictionPod, threshold: Threshold, step: _Step) -> Eviction:
+    def _eviction(
+        self, pod: EvictionPod, threshold: Threshold, step: _Step, *, rank: int, ranked: int
+    ) -> Eviction:
+        seen = step.observations[threshold.signal]
         message, annotations = eviction_message(
             pod,
             step.summary.pods.get(pod.uid),
             threshold,
-            step.observations[threshold.signal],
+            seen,
             name_init_containers=self._rules.init_containers_in_messages,
         )
         soft_grace_s = self._rules.soft_grace_s(self._config, pod)
@@ -299,7 +322,13 @@ class Manager:
             grace_period_s=self._rules.immediate_grace_s if threshold.is_hard else soft_grace_s,
             message=message,
             annotations=annotations,
-            by_threshold=True,
+            grounds=Grounds(
+                threshold=str(threshold),
+                available=seen.available,
+                capacity=seen.capacity,
+                rank=rank,
+                ranked=ranked,
+            ),
         )
 
     def _is_changed(self, before: State, outcome: Outcome) -> bool:
@@ -326,4 +355,12 @@ class Manager:
             changed=changed,
             quiet=not changed and (state.is_at_rest or self._watches_nothing),
             signal=outcome.signal,
+            stats_ages_ns=outcome.stats_ages_ns,
+            notify_at=state.notifications.amounts,
         )
+
+
+def _ages_ns(thresholds: Iterable[Threshold], step: _Step) -> tuple[tuple[Signal, int], ...]:
+    """Return how old the statistics of `thresholds` are, where their time is known."""
+    times_ns = [(each.signal, step.observations[each.signal].time_ns) for each in thresholds]
+    return tuple((signal, step.now_ns - at_ns) for signal, at_ns in times_ns if at_ns is not None)

@@ -20,7 +20,9 @@ from services.kube.quantity import Quantity, QuantityError, parse
 
 _NODE_ALLOCATABLE_KEY = "pods"
 _IGNORED_PERCENTAGES = frozenset({"0%", "100%"})
-_PERCENT_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf|nan)", re.I)
+_PERCENT_NUMBER = re.compile(
+    r"nan|[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE
+)
 _QUANTITY_FORM = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
 _WRONG_FORM = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -65,7 +65,8 @@ class Volume:
 class EvictionPod:
     """What eviction needs of a pod; `priority` is spec.priority, 0 where absent.
 
-    `termination_grace_s` is spec.terminationGracePeriodSeconds, None where absent.
+    `termination_grace_s` is spec.terminationGracePeriodSeconds, None where absent; `qos_class` is
+    status.qosClass, "" where absent.
     """
 
     uid: str
@@ -78,6 +79,7 @@ class EvictionPod:
     volumes: tuple[Volume, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
     termination_grace_s: int | None = None
+    qos_class: str = ""
     tolerations: tuple[Toleration, ...] = ()
 
     @property

@@ -61,6 +61,15 @@ def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None
     return _plus(total, pod.overhead.get(resource))
 
 
+def is_best_effort(pod: EvictionPod) -> bool:
+    """Tell whether the pod is of the lowest class: as its status says, else as it asks.
+
+    Source: kubernetes v1.32 pkg/apis/core/v1/helper/qos/qos.go, GetPodQOS.
+    """
+    known = pod.qos_class or qos_class(pod).value
+    return known == QosClass.BEST_EFFORT.value
+
+
 def qos_class(pod: EvictionPod) -> QosClass:
     """Return the quality of service that cpu and memory give the pod."""
     every = (*pod.containers, *pod.init_containers)

@@ -45,7 +45,9 @@ class StepResult:
     step is due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS).
     `changed` is false where the step left everything but observations' times as it was; `quiet`
     says that the same observations would leave it so at any later time, too. `signal` is the one
-    whose threshold was acted upon.
+    whose threshold was acted upon. `stats_ages_ns` is how old the statistics were that forced an
+    eviction, by signal. `notify_at` are the amounts at which the kernel tells (see
+    notifications.Notifications); none without kernelMemcgNotification.
     """
 
     now_ns: int
@@ -63,6 +65,8 @@ class StepResult:
     changed: bool
     quiet: bool
     signal: Signal | None = None
+    stats_ages_ns: tuple[tuple[Signal, int], ...] = ()
+    notify_at: tuple[tuple[Signal, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,7 @@ class Outcome:
     events: tuple[NodeEvent, ...] = ()
     collected: Collection = NO_COLLECTION
     signal: Signal | None = None
+    stats_ages_ns: tuple[tuple[Signal, int], ...] = ()
 
     @property
     def is_empty(self) -> bool:

@@ -5,17 +5,28 @@ Thresholds are written as their text, which is unique among those of one configu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TypedDict, cast
+from typing import Any, TypedDict, cast
 
-from services.eviction.core.decisions import Eviction, NodeEvent
+from services.eviction.core.decisions import Eviction, Grounds, NodeEvent
 from services.eviction.core.layout import Collection
+from services.eviction.core.notifications import Notifications
 from services.eviction.core.ranking import RankedPod
 from services.eviction.core.results import Outcome
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.state import State
 from services.eviction.core.thresholds import Threshold
+
+
+class GroundsPlain(TypedDict):
+    """Grounds, field by field."""
+
+    threshold: str
+    available: int
+    capacity: int
+    rank: int
+    ranked: int
 
 
 class EvictionPlain(TypedDict):
@@ -28,7 +39,7 @@ class EvictionPlain(TypedDict):
     grace_period_s: int
     message: str
     annotations: dict[str, str]
-    by_threshold: bool
+    grounds: GroundsPlain | None
 
 
 class RankedPodPlain(TypedDict):
@@ -69,6 +80,7 @@ class PendingPlain(TypedDict):
     events: list[NodeEventPlain]
     collected: CollectionPlain
     signal: str | None
+    stats_ages_ns: list[tuple[str, int]]
 
 
 class ManagerPlain(TypedDict):
@@ -80,6 +92,8 @@ class ManagerPlain(TypedDict):
     first_observed_ns: dict[str, int]
     thresholds_met: list[str]
     observation_times_ns: dict[str, int | None]
+    notifications_updated_ns: int | None
+    notify_at: list[tuple[str, int]]
     pending: PendingPlain | None
 
 
@@ -105,6 +119,8 @@ def state_to_plain(state: State, pending: Pending | None) -> ManagerPlain:
         "observation_times_ns": {
             each.value: at_ns for each, at_ns in state.observation_times_ns.items()
         },
+        "notifications_updated_ns": state.notifications.updated_ns,
+        "notify_at": _to_pairs(state.notifications.amounts),
         "pending": None if pending is None else _pending_to_plain(pending),
     }
 
@@ -134,6 +150,9 @@ def state_from_plain(
         observation_times_ns={
             Signal(name): at_ns for name, at_ns in plain["observation_times_ns"].items()
         },
+        notifications=Notifications(
+            updated_ns=plain["notifications_updated_ns"], amounts=_from_pairs(plain["notify_at"])
+        ),
     )
     pending = plain["pending"]
     return state, None if pending is None else _pending_from_plain(pending)
@@ -149,6 +168,7 @@ def _pending_to_plain(pending: Pending) -> PendingPlain:
         "events": [cast("NodeEventPlain", asdict(each)) for each in outcome.events],
         "collected": cast("CollectionPlain", asdict(outcome.collected)),
         "signal": None if outcome.signal is None else outcome.signal.value,
+        "stats_ages_ns": _to_pairs(outcome.stats_ages_ns),
     }
 
 
@@ -157,10 +177,25 @@ def _pending_from_plain(plain: PendingPlain) -> Pending:
         now_ns=plain["now_ns"],
         changed=plain["changed"],
         outcome=Outcome(
-            evictions=tuple(Eviction(**each) for each in plain["evictions"]),
+            evictions=tuple(map(_eviction, plain["evictions"])),
             ranking=tuple(RankedPod(**each) for each in plain["ranking"]),
             events=tuple(NodeEvent(**each) for each in plain["events"]),
             collected=Collection(**plain["collected"]),
             signal=None if plain["signal"] is None else Signal(plain["signal"]),
+            stats_ages_ns=_from_pairs(plain["stats_ages_ns"]),
         ),
     )
+
+
+def _eviction(plain: EvictionPlain) -> Eviction:
+    grounds = plain["grounds"]
+    fields = {**plain, "grounds": None if grounds is None else Grounds(**grounds)}
+    return Eviction(**cast("Any", fields))
+
+
+def _to_pairs(amounts: Iterable[tuple[Signal, int]]) -> list[tuple[str, int]]:
+    return [(signal.value, amount) for signal, amount in amounts]
+
+
+def _from_pairs(plain: Iterable[tuple[str, int]]) -> tuple[tuple[Signal, int], ...]:
+    return tuple((Signal(name), amount) for name, amount in plain)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.eviction.core.conditions import holding, last_observed
+from services.eviction.core.notifications import Notifications
 from services.eviction.core.observations import Observation, is_fresh
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
@@ -24,6 +25,7 @@ class State:
     `thresholds_met` are those whose grace has elapsed, which stay until their minimum reclaim is
     free again. `observation_times_ns` holds the time of each signal's last observation (None
     where that was unknown). `file_systems_detected` is false until the first step.
+    `notifications` is what the kernel was asked to tell.
     """
 
     file_systems_detected: bool = False
@@ -32,6 +34,7 @@ class State:
     first_observed_ns: Mapping[Threshold, int] = field(default_factory=dict)
     thresholds_met: tuple[Threshold, ...] = ()
     observation_times_ns: Mapping[Signal, int | None] = field(default_factory=dict)
+    notifications: Notifications = field(default_factory=Notifications)
 
     @property
     def is_at_rest(self) -> bool:
@@ -44,7 +47,7 @@ class State:
         )
 
     def is_like(self, other: State) -> bool:
-        """Tell whether two states differ in nothing but the times of observations."""
+        """Tell whether two states differ in nothing but observations' times and notifications."""
         return (
             self.file_systems_detected == other.file_systems_detected
             and self.conditions == other.conditions
@@ -77,6 +80,7 @@ def observed(
             if now_ns - since_ns >= each.grace_ns
         ),
         observation_times_ns={signal: each.time_ns for signal, each in observations.items()},
+        notifications=before.notifications,
     )
 
 

@@ -10,6 +10,7 @@ GetThresholdQuantity) and helpers.go (thresholdsMet, byEvictionPriority).
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,12 +35,16 @@ class ThresholdValue:
         """Return the value where `capacity` is the whole; a share prints with binary suffixes."""
         if self.quantity is not None:
             return self.quantity
-        return Quantity.from_value(int(float(capacity) * self.percentage), Format.BINARY_SI)
+        # "nan%" is accepted, and never met: Go makes the least integer, or 0, of it.
+        share = 0.0 if math.isnan(self.percentage) else self.percentage
+        return Quantity.from_value(int(float(capacity) * share), Format.BINARY_SI)
 
     def __str__(self) -> str:
         """Print "1Gi", or "12.5%": the shortest number that reads back as the same share."""
         if self.quantity is not None:
             return str(self.quantity)
+        if math.isnan(self.percentage):
+            return "NaN%"
         candidates = (float(f"{self.percentage * 100:.{digits}g}") for digits in range(1, 10))
         shortest = next(each for each in candidates if percent_share(each) == self.percentage)
         return f"{shortest:.9g}%"

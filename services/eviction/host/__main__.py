@@ -9,6 +9,7 @@ import orjson
 
 from reprieve.kube.v1alpha1 import pod_pb2
 from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
+from services.eviction.codec.configs import path_in_file
 from services.eviction.codec.pods import pod_from_message
 from services.eviction.core.config import ConfigError
 from services.eviction.core.pod import EvictionPod
@@ -103,9 +104,11 @@ def watch(
         show = printer(output, click.echo)
         watched = Watch(settings, show)
     except KubeletConfigError as error:
-        raise click.UsageError(f"{kubelet_config}: {error.field}: {error}") from error
+        where = f"{error.field}: " if error.field else ""
+        raise click.UsageError(f"{kubelet_config}: {where}{error}") from error
     except ConfigError as error:
-        raise click.UsageError(f"{kubelet_config}: {error}") from error
+        field = path_in_file(error)
+        raise click.UsageError(f"{kubelet_config}: {field}: {error}") from error
     except OSError as error:
         raise click.ClickException(f"{root.path}: {error.strerror or error}") from error
     for warning in read.warnings:

@@ -14,15 +14,17 @@ from collections.abc import Callable
 from services.eviction.host.cgroups import Cgroup, CgroupError
 
 POLL_S = 0.1
-TIMEOUT_LEAST_S = 10.0
+TIMEOUT_LEAST_S = 10
 
 
-def timeout_s(grace_s: int) -> float:
+def timeout_s(grace_s: int) -> int:
     """Return how long a kill may take: one and a half times the grace period, at least 10 s.
+
+    Half a second is rounded down.
 
     Source: kubernetes v1.32 pkg/kubelet/pod_workers.go, killPodNow.
     """
-    return max(TIMEOUT_LEAST_S, grace_s * 1.5)
+    return max(TIMEOUT_LEAST_S, grace_s + grace_s // 2)
 
 
 def kill(

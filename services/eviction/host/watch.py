@@ -16,6 +16,7 @@ from pathlib import Path
 from services.eviction.core.config import EvictionConfig
 from services.eviction.core.decisions import Eviction
 from services.eviction.core.manager import Manager
+from services.eviction.core.notifications import REFRESH_NS
 from services.eviction.core.observations import MemoryStats, NodeSummary
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import (
@@ -99,6 +100,8 @@ class Watch:
         self._manager = Manager(settings.config)
         self._top = _top(settings.root)
         self._notifiers: dict[Signal, tuple[Cgroup, Notifier]] = {}
+        self._refreshed_ns: int | None = None
+        self._end_ns = 0
         if settings.notifications:
             watched = {each.signal for each in self._manager.thresholds}
             for signal, cgroup in (
@@ -179,10 +182,14 @@ class Watch:
     # Waiting
 
     def _wait(self, report: Report) -> Woken:
-        """Wait for the interval's end or the kernel, whichever comes first."""
-        self._refresh(report.summary)
-        end_ns = report.at_ns + self._settings.interval_ns
-        while (left_ns := end_ns - self._clock_ns()) > 0:
+        """Wait for the interval's end or the kernel, whichever comes first.
+
+        A step that the kernel caused leaves the loop's interval as it is.
+        """
+        self._refresh(report)
+        if report.woken is not Woken.NOTIFICATION:
+            self._end_ns = report.at_ns + self._settings.interval_ns
+        while (left_ns := self._end_ns - self._clock_ns()) > 0:
             left_s = left_ns / _SECOND_NS
             if not self._notifiers:
                 time.sleep(left_s)
@@ -193,8 +200,14 @@ class Watch:
                     return Woken.NOTIFICATION
         return Woken.INTERVAL
 
-    def _refresh(self, summary: NodeSummary) -> None:
-        """Ask the kernel for the crossings that follow from what was seen just now."""
+    def _refresh(self, report: Report) -> None:
+        """Ask the kernel for the crossings that follow from what was seen just now.
+
+        Not more often than every REFRESH_NS, however often the kernel itself causes a step.
+        """
+        if self._refreshed_ns is not None and report.at_ns - self._refreshed_ns < REFRESH_NS:
+            return
+        self._refreshed_ns, summary = report.at_ns, report.summary
         stats = {
             Signal.MEMORY_AVAILABLE: summary.memory,
             Signal.ALLOCATABLE_MEMORY_AVAILABLE: summary.allocatable_memory,
@@ -216,10 +229,10 @@ class Watch:
         gone = {each.eviction.uid for each in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:
+            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
             left = {each.pod.uid for each in running_pods(self._settings.root, {})}
             if not gone & left:
                 return
-            time.sleep(CLEANUP_POLL_NS / _SECOND_NS)
 
 
 def _top(cgroup: Cgroup) -> Cgroup:

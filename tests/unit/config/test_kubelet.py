@@ -97,11 +97,17 @@ def test_a_split_container_file_system_needs_its_gate() -> None:
     assert not _eviction(off, split_containerfs=True).split_containerfs
 
 
+def test_notifications_by_the_kernel_are_off_unless_they_are_asked_for() -> None:
+    """As a kubelet has it."""
+    assert not _eviction("").kernel_memcg_notification
+    assert _eviction("kernelMemcgNotification: true\n").kernel_memcg_notification
+
+
 def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
     """In the file's order, gates last."""
-    body = "kernelMemcgNotification: true\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
+    body = "memorySwap: {}\nmaxPods: 30\nfeatureGates: {NodeSwap: true}\n"
     assert read_kubelet_configuration(HEAD + body).warnings == (
-        "kernelMemcgNotification is known but not served.",
+        "memorySwap is known but not served.",
         "maxPods is known but not served.",
         "featureGates[NodeSwap] is known to no rule of eviction and has no effect.",
     )
@@ -121,6 +127,8 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
         ("evictionMaxPodGracePeriod: -1", "evictionMaxPodGracePeriod"),
         ("evictionMaxPodGracePeriod: 2147483648", "evictionMaxPodGracePeriod"),
         ("mergeDefaultEvictionSettings: 1\nevictionHard: {}", "mergeDefaultEvictionSettings"),
+        ("mergeDefaultEvictionSettings: x", "mergeDefaultEvictionSettings"),
+        ("kernelMemcgNotification: 1", "kernelMemcgNotification"),
         ("localStorageCapacityIsolation: x", "localStorageCapacityIsolation"),
         ("enforceNodeAllocatable: pods", "enforceNodeAllocatable"),
         ("enforceNodeAllocatable: [pods, cpus]", "enforceNodeAllocatable[1]"),
@@ -129,7 +137,9 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
         ("enforceNodeAllocatable: [none, pods]", "enforceNodeAllocatable"),
         ("featureGates: [x]", "featureGates"),
         ("featureGates: {NodeSwap: 1}", "featureGates[NodeSwap]"),
-        ("maxPods: 1\nmaxPods: 2", ""),
+        ("maxPods: 1\nmaxPods: 2", "maxPods"),
+        ("evictionHard: {pid.available: '1', pid.available: '2'}", "evictionHard[pid.available]"),
+        ("a: [{b: 1}, {c: 1, c: 2}]", "a[1][c]"),
     ],
 )
 def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode
 from services.eviction.core.manager import Manager
+from services.eviction.core.observations import Observation
 
 
 def _texts(config: EvictionConfig) -> list[str]:
@@ -46,9 +47,30 @@ def test_either_end_of_the_scale_switches_a_threshold_off(text: str) -> None:
     assert _texts(EvictionConfig(hard={"memory.available": text})) == []
 
 
+def test_a_share_that_is_no_number_is_accepted_and_never_met() -> None:
+    """As upstream's reading of numbers has it; neither a threshold nor what to reclaim."""
+    config = EvictionConfig(
+        hard={"memory.available": "nan%"}, min_reclaim={"memory.available": "NaN%"}
+    )
+    (threshold,) = Manager(config).thresholds
+    assert str(threshold) == "memory.available<NaN% grace=0s min_reclaim=NaN%"
+    seen = Observation(available=0, capacity=1 << 40)
+    assert not threshold.is_met(seen, with_min_reclaim=True)
+
+
 @pytest.mark.parametrize(
     ("config", "field", "message"),
     [
+        (
+            EvictionConfig(hard={"memory.available": "+Infinity%"}),
+            "hard[memory.available]",
+            "eviction percentage threshold memory.available must be <= 100%: +Infinity%",
+        ),
+        (
+            EvictionConfig(hard={"memory.available": "-inf%"}),
+            "hard[memory.available]",
+            "eviction percentage threshold memory.available must be >= 0%: -inf%",
+        ),
         (
             EvictionConfig(hard={"memory": "1Gi"}),
             "hard[memory]",

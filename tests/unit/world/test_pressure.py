@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
@@ -18,12 +18,24 @@ TAINT = "node.kubernetes.io/memory-pressure"
 
 
 class FakeKubelets:
-    """Evicts the first pod while less than 1 GiB is left; the condition holds for 30 s more."""
+    """Evicts the first pod while less than 1 GiB is left; the condition holds for 30 s more.
 
-    def __init__(self, *, evicts: bool = True, reclaims: bool = False) -> None:
+    `calms` says from which amounts on steps change nothing, `notifies` at which the kernel tells.
+    """
+
+    def __init__(
+        self,
+        *,
+        evicts: bool = True,
+        reclaims: bool = False,
+        calms: bool = False,
+        notifies: bool = False,
+    ) -> None:
         self.evicts, self.reclaims = evicts, reclaims
+        self.calms, self.notifies = calms, notifies
         self.steps: list[eviction_service_pb2.Step] = []
         self.forgotten: list[str] = []
+        self.asked: list[tuple[str, str]] = []
         self._known: dict[str, str] = {}
         self._met_ns: dict[str, int] = {}
 
@@ -43,6 +55,13 @@ class FakeKubelets:
             else:
                 self.forgotten.append(operation.forget)
         return answers
+
+    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+        """Refuse pods that request nothing."""
+        self.asked.append((node_name, pod.metadata.name))
+        admits = any(each.resources.requests for each in pod.spec.containers)
+        said = {} if admits else {"reason": "Evicted", "message": "The node is low. "}
+        return eviction_service_pb2.AdmitResponse(admit=admits, **said)
 
     def _answer(self, step: eviction_service_pb2.Step) -> eviction_service_pb2.StepAnswer:
         answer = eviction_service_pb2.StepAnswer(node_name=step.node_name)
@@ -70,6 +89,10 @@ class FakeKubelets:
             evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
             evicted.pod.uid, evicted.signal = active[0], "memory.available"
             evicted.grace_period_override_s = 1
+        if result.quiet and self.calms and not met:
+            result.calm.least.add(signal="memory.available", amount=GIB)
+        if self.notifies:
+            result.notify_at.add(signal="memory.available", amount=GIB)
         return answer
 
 
@@ -173,13 +196,13 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     kubelets = FakeKubelets()
     records = [usage((0, 100), (20, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
     replay, scheduler, end, entries = play(kubelets, *records)
-    assert seconds(kubelets) == [0, 20, 21, 31, 41, 51, 61]
+    assert seconds(kubelets) == [0, 20, 22, 32, 42, 52, 62]
     changes = [
         (each.at_ns // S, each.observed.condition_changed.status)
         for each in entries
         if each.observed.HasField("condition_changed")
     ]
-    assert changes == [(20, "True"), (51, "False")]
+    assert changes == [(20, "True"), (52, "False")]
     taints = [[taint.key for taint in node.spec.taints] for node in scheduler.nodes()]
     assert taints == [[], [TAINT], []]
     assert end is End.SETTLED
@@ -250,3 +273,86 @@ def test_without_an_eviction_service_nothing_is_stepped() -> None:
     records = [create(make_node()), usage((0, 3500), (5, 1)), pod("a")]
     assert replay.run(iter(records), Limits()) is End.SETTLED
     assert replay.now_ns == 0
+
+
+def test_a_calm_node_is_not_stepped_until_too_little_is_left() -> None:
+    """Changes that leave enough, and the ends of long looks ahead, cost no step."""
+    hours = 9
+    changes = [(3600 * hour, 100 + hour) for hour in range(hours)]
+    records = [usage(*changes, (3600 * hours + 3, 3500), (3600 * hours + 700, 100)), pod("a")]
+    kubelets = FakeKubelets(calms=True, evicts=False)
+    play(kubelets, *records)
+    first = [step_s for step_s in seconds(kubelets) if step_s < 3600 * hours]
+    assert first == [0]
+    assert seconds(kubelets)[1] == 3600 * hours + 10
+
+
+def test_a_node_that_shrinks_under_its_pods_is_stepped() -> None:
+    """Its pods' usage is known, and what it leaves has changed."""
+    kubelets = FakeKubelets(calms=True, evicts=False)
+    play(kubelets, usage((0, 3000)), pod("a"), at(33, update(make_node(memory="3Gi"))), until_s=45)
+    assert seconds(kubelets) == [0, 40]
+    assert len(kubelets.steps[0].pods) == 1
+
+
+def test_the_kernel_tells_of_a_crossing_at_its_moment() -> None:
+    """The pod goes then and not at the next poll; without notifications it goes at the poll."""
+    records = [usage((0, 100), (33, 3500)), pod("a"), usage((0, 100), id_=2), pod("b", usage_id=2)]
+    for notifies, evicted_s in ((True, 33), (False, 40)):
+        kubelets = FakeKubelets(calms=True, notifies=notifies)
+        _, _, _, entries = play(kubelets, *records)
+        found = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+        assert found == [evicted_s]
+
+
+def test_a_notified_step_leaves_the_loop_as_it_is() -> None:
+    """Once down and once up the kernel tells; the loop comes round every 10 s all the same."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 100), (33, 3500), (36, 3600), (47, 100)), pod("a"))
+    assert seconds(kubelets) == [0, 33, 40, 47, 50, 60, 70, 80, 90]
+
+
+def test_a_crossing_while_the_loop_comes_round_is_one_step() -> None:
+    """Nothing is observed twice at one moment."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 100), (40, 3500)), pod("a"), until_s=45)
+    assert seconds(kubelets) == [0, 40]
+
+
+def test_the_kernel_tells_nothing_before_a_nodes_first_step() -> None:
+    """What it is asked for follows from what that step observes."""
+    kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
+    play(kubelets, usage((0, 3500), (1, 100)), at(4, pod("a")), until_s=9)
+    assert seconds(kubelets) == []
+
+
+def bare(name: str) -> trace_pb2.Record:
+    """Return the creation of a pod on "n" that requests nothing."""
+    made = make_pod(name, node="n")
+    for container in made.spec.containers:
+        container.ClearField("resources")
+    return create_pod(made)
+
+
+def test_a_node_under_pressure_refuses_what_its_kubelet_does_not_admit() -> None:
+    """The pod fails in the kubelet's words and never runs; others are taken."""
+    kubelets = FakeKubelets(evicts=False)
+    records = [usage((0, 3500)), pod("a"), at(5, bare("late")), at(6, pod("other", usage_id=0))]
+    replay, _, _, entries = play(kubelets, *records, until_s=8)
+    assert kubelets.asked == [("n", "late"), ("n", "other")]
+    refused = replay.cluster.pods["uid-late"]
+    status = refused.message.status
+    assert (status.phase, status.reason) == ("Failed", "Evicted")
+    assert status.message == "Pod was rejected: The node is low. "
+    assert refused.running_ns is None
+    assert replay.cluster.pods["uid-other"].message.status.phase == "Running"
+    ends = [each.observed.object.name for each in entries if each.observed.HasField("finished")]
+    assert ends == ["late"]
+
+
+def test_a_node_without_pressure_takes_every_pod_unasked() -> None:
+    """Nor is a pod asked about again that its kubelet has taken already."""
+    kubelets = FakeKubelets(evicts=False)
+    replay, _, _, _ = play(kubelets, usage((0, 100)), pod("a"), at(5, bare("late")), until_s=8)
+    assert kubelets.asked == []
+    assert replay.cluster.pods["uid-late"].message.status.phase == "Running"

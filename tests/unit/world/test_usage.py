@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from replay.world.lookahead import Bounds, next_change_ns
 from replay.world.pod_record import PodRecord
-from replay.world.usage import HORIZON_NS, UsageProfiles
+from replay.world.usage import MEMORY, UsageProfiles
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, make_node, make_pod
 
@@ -119,34 +120,21 @@ def test_a_template_brings_its_profile() -> None:
     assert (profiles.of_template(2), profiles.of_template(3)) == (4, 0)
 
 
-def test_every_change_matters_on_a_node_that_is_not_calm() -> None:
+def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:
     """Of its pods or of its own, whichever comes first; none where nothing comes."""
     profiles = UsageProfiles()
     profiles.add(profile(1, (5, 1), (10, 2)))
     profiles.add(profile(2, (0, 0), (107, 1), node="n"))
-    node, pods = make_node(), [running("p", 1, since_s=100)]
-    seen = [profiles.matters_ns(node, 0, pods, now_s * S, None) for now_s in (100, 105, 107, 110)]
+    sources = profiles.sources(make_node(), 0, [running("p", 1, since_s=100)])
+    seen = [next_change_ns(sources, now_s * S) for now_s in (100, 105, 107, 110)]
     assert seen == [105 * S, 107 * S, 110 * S, None]
 
 
-def test_on_a_calm_node_only_too_little_matters() -> None:
-    """What pods use at one moment counts together, and what is free again does not matter."""
-    profiles = UsageProfiles()
-    profiles.add(profile(1, (0, 1), (10, 3), (20, 1), (30, 3)))
-    profiles.add(profile(2, (0, 2), (10, 1), (30, 2)))
-    node, pods = make_node(memory="8Gi"), [running("a", 1), running("b", 2)]
-    least = {"memory.available": 4 * GIB}
-    assert profiles.matters_ns(node, 0, pods, 0, least) == 30 * S
-    assert profiles.matters_ns(node, 0, pods, 0, {"memory.available": 3 * GIB}) is None
-    assert profiles.matters_ns(node, 0, pods, 0, {"pid.available": 10**9}) is None
-    assert profiles.matters_ns(node, 0, pods, 30 * S, least) is None
-
-
-def test_what_lies_beyond_the_horizon_is_looked_at_later() -> None:
-    """Long profiles are not read to their end at once."""
-    profiles = UsageProfiles()
-    far_s = HORIZON_NS // S + 7
-    profiles.add(profile(1, (0, 1), (far_s, 7)))
-    node, pods, least = make_node(memory="8Gi"), [running("p", 1)], {"memory.available": 2 * GIB}
-    assert profiles.matters_ns(node, 0, pods, 0, least) == HORIZON_NS
-    assert profiles.matters_ns(node, 0, pods, HORIZON_NS, least) == far_s * S
+def test_bounds_follow_from_what_must_stay_available_of_what_is_observed() -> None:
+    """Signals that the trace tells nothing of bound nothing, nor does an amount of 0."""
+    profiles, node = UsageProfiles(), make_node(memory="8Gi")
+    least = {MEMORY: 3 * GIB, "nodefs.available": GIB, "pid.available": 7}
+    assert profiles.bounds(node, least) == Bounds()
+    profiles.add(profile(1, (0, 1)))
+    assert profiles.bounds(node, least) == Bounds(memory=5 * GIB)
+    assert profiles.bounds(node, {MEMORY: 0}) == Bounds()

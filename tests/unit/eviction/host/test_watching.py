@@ -1,0 +1,192 @@
+"""A live node of control groups version 2, from recorded files: what it sees, and what wakes it."""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from services.eviction.core.config import EvictionConfig
+from services.eviction.core.pod import EvictionPod
+from services.eviction.host import watch
+from services.eviction.host.cgroups import Cgroup
+from services.eviction.host.machine import Machine
+from services.eviction.host.notifier import EventNotifier, open_notifier
+from services.eviction.host.watch import Report, Settings, Watch, Woken
+from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v2
+
+SECOND_NS = 1_000_000_000
+STEADY, HUNGRY = f"pod{UID}", f"pod{OTHER_UID}"
+KIB = 1024
+CONFIG = EvictionConfig(
+    hard={"memory.available": "1Mi"},
+    enforce_node_allocatable=("pods",),
+    local_storage_isolation=False,
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Record a kubelet's groups: a limit of 100 MiB, a steady pod and a hungry one."""
+    path = v2(tmp_path / "kubepods", usage=60 * MIB, inactive=10 * MIB, limit=str(100 * MIB))
+    v2(path / "besteffort", usage=0, inactive=0)
+    v2(path / STEADY, usage=20 * MIB, inactive=0, pids="4001\n")
+    v2(path / "besteffort" / HUNGRY, usage=40 * MIB, inactive=0, pids="4002\n4003\n")
+    return path
+
+
+class Clock:
+    """Time that passes by one second each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.now_s = 100
+
+    def __call__(self) -> int:
+        """Return the time."""
+        self.now_s += 1
+        return self.now_s * SECOND_NS
+
+
+def watched(
+    tmp_path: Path,
+    root: Path,
+    steps: int,
+    *,
+    notifications: bool = False,
+    after: Callable[[], None] = lambda: None,
+) -> list[Report]:
+    """Take steps and return them; `after` is done after each."""
+    reports: list[Report] = []
+    known = {UID: EvictionPod(uid=UID, namespace="default", name="steady", priority=7)}
+    settings = Settings(
+        root=Cgroup.open(root),
+        config=CONFIG,
+        node_fs=tmp_path,
+        image_fs=tmp_path,
+        known=known,
+        interval_ns=3 * SECOND_NS,
+        notifications=notifications,
+    )
+
+    def report(each: Report) -> None:
+        reports.append(each)
+        after()
+
+    machine = Machine(proc(tmp_path / "proc"))
+    (machine.proc / "meminfo").write_text(
+        "MemTotal: 800000 kB\nMemFree: 300000 kB\nInactive(file): 100000 kB\n"
+    )
+    one = Watch(settings, report, machine=machine, clock_ns=Clock())
+    one.run(steps)
+    one.close()
+    return reports
+
+
+def test_the_machine_the_limit_and_each_pod_are_seen(tmp_path: Path, root: Path) -> None:
+    """The root group does not tell of itself on version 2; the machine's own figures do."""
+    (seen,) = watched(tmp_path, root, 1)
+    memory, pods = seen.summary.memory, seen.summary.allocatable_memory
+    assert memory is not None
+    assert pods is not None
+    assert memory.available_bytes == 400_000 * KIB
+    assert (pods.available_bytes, pods.working_set_bytes) == (50 * MIB, 50 * MIB)
+    used = {uid: each.memory_working_set_bytes for uid, each in seen.summary.pods.items()}
+    assert used == {UID: 20 * MIB, OTHER_UID: 40 * MIB}
+    assert (seen.pods, seen.result.evictions, seen.woken) == (2, (), Woken.INTERVAL)
+
+
+def test_too_little_for_pods_names_the_hungry_one_and_touches_nobody(
+    tmp_path: Path, root: Path
+) -> None:
+    """Both use more than they request; the one of lower priority goes."""
+    v2(root, usage=100 * MIB, inactive=MIB // 2, limit=str(100 * MIB))
+    (seen,) = watched(tmp_path, root, 1)
+    assert [each.value for each in seen.result.under] == ["MemoryPressure"]
+    (kill,) = seen.kills
+    assert (kill.eviction.uid, kill.ended) == (OTHER_UID, None)
+    assert kill.eviction.cause == "allocatableMemory.available"
+
+
+def test_a_stall_or_an_event_wakes_the_watch_and_leaves_its_loop(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 knows no thresholds: memory.events and memory.pressure tell instead."""
+    (root / "memory.pressure").write_text("")
+    answers = iter([[], [(3, select.POLLPRI)], [], [], []])
+    monkeypatch.setattr(select, "poll", lambda: FakePoll(lambda: next(answers, [])))
+    seen = watched(tmp_path, root, 3, notifications=True)
+    assert [each.woken for each in seen] == [
+        Woken.INTERVAL,
+        Woken.NOTIFICATION,
+        Woken.INTERVAL,
+    ]
+
+
+class FakePoll:
+    """A poll that answers what it is told."""
+
+    def __init__(self, answer: Callable[[], Sequence[tuple[int, int]]]) -> None:
+        self._answer = answer
+        self.registered: list[tuple[int, int]] = []
+
+    def register(self, descriptor: int, mask: int) -> None:
+        """Keep what is waited for."""
+        self.registered.append((descriptor, mask))
+
+    def poll(self, _timeout_ms: float) -> Sequence[tuple[int, int]]:
+        """Answer at once."""
+        return self._answer()
+
+
+def test_the_kernel_is_asked_for_stalls_where_it_offers_them(root: Path) -> None:
+    """150 ms of a second, as a trigger written to memory.pressure; without that file, events."""
+    without = open_notifier(Cgroup.open(root))
+    assert isinstance(without, EventNotifier)
+    assert not without.wait(0)
+    without.close()
+    (root / "memory.pressure").write_text("")
+    both = open_notifier(Cgroup.open(root))
+    both.update([1, 2])
+    both.close()
+    assert (root / "memory.pressure").read_bytes() == b"some 150000 1000000\0"
+
+
+def open_files() -> int:
+    """Return how many files this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_nothing_stays_open(root: Path) -> None:
+    """Neither the files nor a trigger that was refused."""
+    before = open_files()
+    (root / "memory.pressure").write_text("")
+    open_notifier(Cgroup.open(root)).close()
+    assert open_files() == before
+
+
+def test_what_the_kernel_tells_of_is_refreshed_every_10_s(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often steps come: here every 3 s and a bit."""
+    asked: list[Sequence[int]] = []
+
+    class Told:
+        def update(self, crossings: Sequence[int]) -> None:
+            asked.append(crossings)
+
+        def wait(self, _timeout_s: float) -> bool:
+            return False
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    monkeypatch.setattr(watch, "open_notifier", lambda _cgroup: Told())
+    reports = watched(tmp_path, root, 7, notifications=True)
+    refreshed: list[int] = []
+    for each in reports[:-1]:
+        if not refreshed or each.at_ns - refreshed[-1] >= 10 * SECOND_NS:
+            refreshed.append(each.at_ns)
+    assert 1 < len(refreshed) < len(reports) // 2
+    assert len(asked) == 2 * len(refreshed)

@@ -1,0 +1,104 @@
+"""The kubelet's metrics: what counts, under which label."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
+from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.session.v1alpha1 import session_pb2
+from services.eviction.servicer import EvictionServicer
+
+GI = 1 << 30
+S = 1_000_000_000
+NO_CONTEXT: Any = None
+
+
+def metrics(config: ev.EvictionConfig, *operations: pb.NodeOperation) -> dict[str, float]:
+    """Carry out a batch and return the samples of a new process by their series."""
+    servicer = EvictionServicer()
+    opened = asyncio.run(servicer.Open(pb.OpenRequest(config=config), NO_CONTEXT))
+    stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch, sequence=1)
+    request = pb.StreamRequest(stamp=stamp, operations=operations)
+
+    async def told() -> str:
+        async def requests() -> Any:
+            yield request
+
+        _ = [each async for each in servicer.Stream(requests(), NO_CONTEXT)]
+        return (await servicer.GetMetrics(pb.GetMetricsRequest(), NO_CONTEXT)).text
+
+    lines = [each for each in asyncio.run(told()).splitlines() if not each.startswith("#")]
+    return {series: float(value) for series, _, value in (each.rpartition(" ") for each in lines)}
+
+
+def step(
+    at_s: int, *pods: pod_pb2.Pod, available_gi: int = 9, disk_gi: int = 99, storage_gi: int = 0
+) -> pb.NodeOperation:
+    """Return a step over pods whose statistics are 3 s old."""
+    operation = pb.NodeOperation()
+    operation.step.node_name, operation.step.at_ns = "n", at_s * S
+    operation.step.pods.extend(pods)
+    seen = operation.step.observations
+    seen.memory.available_bytes, seen.memory.working_set_bytes = available_gi * GI, GI
+    seen.memory.time_ns = seen.node_fs.time_ns = (at_s - 3) * S
+    seen.node_fs.available_bytes, seen.node_fs.capacity_bytes = disk_gi * GI, 100 * GI
+    for pod in pods:
+        usage = seen.pods.add(ephemeral_used_bytes=storage_gi * GI)
+        usage.pod.uid = pod.metadata.uid
+    return operation
+
+
+def resume(disk_gi: int) -> pb.NodeOperation:
+    """Return the step going on after a collection."""
+    operation = pb.NodeOperation()
+    operation.resume.node_name = "n"
+    seen = operation.resume.observations.node_fs
+    seen.available_bytes, seen.capacity_bytes = disk_gi * GI, 100 * GI
+    return operation
+
+
+def pod(name: str, storage_limit: str = "") -> pod_pb2.Pod:
+    """Return a pod, with a limit on its ephemeral storage where one is given."""
+    made = pod_pb2.Pod()
+    made.metadata.uid = made.metadata.name = name
+    container = made.spec.containers.add(name="c")
+    if storage_limit:
+        container.resources.limits["ephemeral-storage"] = storage_limit
+    return made
+
+
+MEMORY = ev.EvictionConfig(hard={"memory.available": "1Gi"})
+DISK = ev.EvictionConfig(hard={"nodefs.available": "10Gi"})
+AGE = 'kubelet_eviction_stats_age_seconds_{}{{eviction_signal="{}"{}}}'
+
+
+def test_an_eviction_counts_under_its_signal_with_the_age_of_its_statistics() -> None:
+    """In the step's own time."""
+    found = metrics(MEMORY, step(10, pod("a"), pod("b"), available_gi=0), step(20, pod("a")))
+    assert found['kubelet_evictions{eviction_signal="memory.available"}'] == 1
+    assert found[AGE.format("sum", "memory.available", "")] == 3
+    assert found[AGE.format("bucket", "memory.available", ',le="2.5"')] == 0
+    assert found[AGE.format("bucket", "memory.available", ',le="5"')] == 1
+
+
+def test_a_limit_on_local_storage_counts_under_its_own_name() -> None:
+    """And has no age of statistics: no threshold forced it."""
+    found = metrics(MEMORY, step(10, pod("a", "1Gi"), storage_gi=2))
+    assert found == {'kubelet_evictions{eviction_signal="ephemeralpodfs.limit"}': 1}
+
+
+def test_a_collection_that_frees_enough_counts_nothing() -> None:
+    """One that does not counts the eviction, once."""
+    low = step(10, pod("a"), disk_gi=5)
+    assert metrics(DISK, low, resume(50)) == {}
+    found = metrics(DISK, low, resume(6))
+    assert found['kubelet_evictions{eviction_signal="nodefs.available"}'] == 1
+    assert found[AGE.format("count", "nodefs.available", "")] == 1
+
+
+def test_a_threshold_that_finds_no_pods_has_no_age() -> None:
+    """Nobody is ranked."""
+    assert metrics(MEMORY, step(10, available_gi=0)) == {}
