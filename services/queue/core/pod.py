@@ -19,9 +19,6 @@ PodKey = tuple[str, str]
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
-Rank = tuple[int, bytes]
-"""The default order's number and the sort key: almost always only one of them says anything."""
-
 
 class LabelMatcher(Protocol):
     """A label selector, already parsed."""
@@ -116,15 +113,6 @@ class QueuedPod(NamedTuple):
     def ref(self) -> PodRef:
         """The pod's identity alone."""
         return PodRef(uid=self.uid, namespace=self.namespace, name=self.name)
-
-    @property
-    def rank(self) -> Rank:
-        """The pod's place among pending pods, least first; equal ranks go by queue time.
-
-        Pods with a sort key stand as if of priority 0 among pods without one.
-        Source: kubernetes v1.20 plugins/queuesort/priority_sort.go, Less.
-        """
-        return (0, self.sort_key) if self.sort_key else (-self.priority, b"")
 
     def awaits(self, assigned: AssignedPod) -> bool:
         """Tell whether `assigned` matches any of the required affinity terms.
