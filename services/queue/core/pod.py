@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from services.kube.pod import PodSpec
+from services.kube.selector import LabelSelector
 
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
@@ -85,6 +86,8 @@ class QueuedPod(NamedTuple):
     `digest` covers everything outside status, resourceVersion and generation: two
     versions that differ there differ in their digest. Only an update compares digests, and
     only those of the two versions that it is given; elsewhere it may be empty.
+    `spread_selector` picks the pods that a profile's default spread constraints counted when they
+    refused this one, None where they did not or nobody told.
     """
 
     uid: str
@@ -98,6 +101,7 @@ class QueuedPod(NamedTuple):
     affinity_terms: tuple[AffinityTerm, ...] = ()
     labels: Mapping[str, str] = _NO_LABELS
     spec: PodSpec | None = None
+    spread_selector: LabelSelector | None = None
 
     @property
     def key(self) -> PodKey:

@@ -16,7 +16,12 @@ from collections.abc import Iterable
 from itertools import chain
 
 from services.queue.core import incoming
-from services.queue.core.cluster_event import POD_ADD, POD_UPDATE, UNSCHEDULABLE_TIMEOUT
+from services.queue.core.cluster_event import (
+    POD_ADD,
+    POD_UPDATE,
+    UNSCHEDULABLE_TIMEOUT,
+    event_of,
+)
 from services.queue.core.entry import Entry, Failure, Popped
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
@@ -33,6 +38,7 @@ _NO_FAILURE = Failure()
 _NO_FILTER = MoveFilter()
 _ADDED, _UPDATED = POD_ADD.label, POD_UPDATE.label
 _RENOMINATED_BY = frozenset({_ADDED, _UPDATED})
+_SCALE_DOWN = event_of("PodUpdatePodScaleDown")
 _TIMEOUT = Happening(event=UNSCHEDULABLE_TIMEOUT)
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.
@@ -100,6 +106,8 @@ class RulesV134(ABC):
         An active pod or one that backs off stays where it is, without being gated anew.
         """
         waiting = self._queues.unschedulable.get(new.key)
+        if waiting is not None:
+            new = _of_same_kind(waiting.pod, new)
         if old is not None:
             for where, heap in (
                 (SubQueue.ACTIVE, self._queues.active),
@@ -231,8 +239,11 @@ class RulesV134(ABC):
     def move_awaiting(self, assigned: AssignedPod, happening: Happening, /) -> int:
         """Do the same for pods with a matching required affinity term, or refused by spread.
 
-        Source: kubernetes v1.34 getUnschedulablePodsWithCrossTopologyTerm.
+        An assigned pod that asks for less makes room, which may help any pod.
+        Source: kubernetes v1.34 AssignedPodUpdated, getUnschedulablePodsWithCrossTopologyTerm.
         """
+        if _SCALE_DOWN.covers(happening.event):
+            return self.move(happening, _NO_FILTER)
         if not self._registered.interesting(happening.event):
             return 0
         queued = {entry.key: entry for entry in self._queues.unschedulable.awaiting(assigned)}
@@ -374,6 +385,13 @@ class RulesV134(ABC):
             self._parts.nominator.follow_status(new)
         else:
             self._parts.nominator.follow_update(old, new)
+
+
+def _of_same_kind(old: QueuedPod, new: QueuedPod) -> QueuedPod:
+    """Return the new version with what the old one was spread by, for as long as labels stay."""
+    if old.spread_selector is None or old.labels != new.labels:
+        return new
+    return new._replace(spread_selector=old.spread_selector)
 
 
 def _pre_enqueued(entry: Entry) -> Entry:

@@ -15,6 +15,7 @@ from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.builders import make_pod
 from tests.unit.queue.builders import make_queued_pod, names, pop, seconds
 
 WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))
@@ -231,6 +232,19 @@ def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
     label_change = happened("AssignedPodLabelChange")
     assert queue.assigned_update(near, now_ns=1, happening=label_change) == 1
     assert waiting(queue) == ["plain"]
+
+
+def test_an_assigned_pod_that_asks_for_less_may_help_any_pod() -> None:
+    """Not only those who wait for its like."""
+    queue = queue_of(make_queued_pod("a")._replace(spec=make_pod("a").req(cpu="1").obj().spec))
+    refuse(queue)
+    near = AssignedPod(namespace="ns", labels={})
+    label_change = happened("AssignedPodUpdatePodLabel")
+    assert queue.assigned_update(near, now_ns=1, happening=label_change) == 0
+    before = make_pod("b").req(cpu="4").node("n").obj()
+    after = make_pod("b").req(cpu="2").node("n").obj()
+    less = happened("AssignedPodUpdatePodScaleDown", before, after)
+    assert queue.assigned_update(near, now_ns=1, happening=less) == 1
 
 
 def test_a_closed_queue_forgets_what_is_in_flight() -> None:
