@@ -80,6 +80,8 @@ class Trial:
         costs["pop + give back"] = timed_us(self.refuse_all, self.size)
         gc.collect()
         costs["bytes a pod"] = (resident_bytes() - before) / self.size
+        updates = [(pod, pod._replace(nominated_node_name="n")) for pod in self.pods()]
+        costs["update"] = timed_us(partial(self.update, updates), self.size)
         costs["move of none"] = timed_us(self.move_none, 1)
         costs["move of 1/1000"] = timed_us(self.move_few, -(-self.size // 1000))
         costs["move of all"] = timed_us(self.move_all, self.size)
@@ -107,6 +109,12 @@ class Trial:
                 raise TypeError(popped)
             failure = TAINTED if number % 1000 == 0 else FIT
             self.queue.add_unschedulable(popped.id, now_ns=self.now_ns, failure=failure)
+
+    def update(self, versions: list[tuple[QueuedPod, QueuedPod]]) -> None:
+        """Change the status of each pod, as a scheduler does, and ask for the next flush."""
+        for old, new in versions:
+            self.queue.update(old, new, now_ns=self.now_ns)
+            self.queue.next_wakeup_ns(self.now_ns)
 
     def move_none(self) -> None:
         """Tell of an event for which no plugin that refused a pod has registered."""

@@ -365,10 +365,15 @@ class RulesV134(ABC):
 
     def park(self, entry: Entry, event: str) -> None:
         """Put a stay among the unschedulable pods, in the place of one of its pod."""
-        if self._queues.unschedulable.remove(entry.key) is not None:
-            self._queues.unschedulable.put(entry)
-        else:
+        unschedulable = self._queues.unschedulable
+        known = unschedulable.get(entry.key)
+        if known is None:
             self._queues.park(entry, event)
+        elif known.timestamp_ns == entry.timestamp_ns:
+            unschedulable.replace(entry)  # in its place, as most updates leave it
+        else:
+            unschedulable.remove(entry.key)
+            unschedulable.put(entry)
 
     def _hold(self, gated: Entry, entry: Entry, event: str) -> None:
         known = self._queues.unschedulable.get(gated.key)

@@ -120,6 +120,20 @@ def test_an_update_in_flight_is_judged_when_the_pod_comes_back() -> None:
     assert waiting(queue) == ["a"]
 
 
+def test_an_update_that_helps_nothing_leaves_a_pod_in_its_place() -> None:
+    """By what it waits since, so that the oldest pod is found at once however many are updated."""
+    pods = [make_queued_pod(name) for name in "abc"]
+    for hints in (True, False):
+        queue = queue_of(*pods, hints=hints)
+        for second in range(3):
+            refuse(queue, now_ns=seconds(second))
+        for pod in pods[:2]:
+            changed = pod._replace(nominated_node_name="n")
+            assert queue.update(pod, changed, now_ns=seconds(3)) is SubQueue.UNSCHEDULABLE
+        assert waiting(queue) == ["a", "b", "c"]
+        assert queue.next_wakeup_ns(seconds(3)) == seconds(330)
+
+
 def test_an_event_of_before_the_pop_helps_nobody() -> None:
     """Only what came after a pod's pop is looked at when it comes back."""
     queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
