@@ -11,11 +11,12 @@ from services.queue.core.backoff import BackoffLimits
 from services.queue.core.cluster_event import event_of
 from services.queue.core.config import QueueConfig
 from services.queue.core.happening import Happening, HintFunction
-from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of
+from services.queue.core.hints.in_tree import WITHOUT_HINTS, hint_of, in_tree
+from services.queue.core.hints.profiles import HintProfile
 from services.queue.core.mode import MODES, QueueMode
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
-from services.rpc import kube_fields
+from services.rpc import kube_affinity, kube_fields
 from services.rpc.errors import FieldError
 
 TIME_NS_MAX = 2**62
@@ -53,7 +54,7 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
-        registrations=_registrations(message.hints, hints=hints) if mode.has_gates else (),
+        registrations=_registrations(message, hints=hints) if mode.has_gates else (),
         lease_ns=lease_ns,
     )
 
@@ -68,7 +69,7 @@ def _mode(name: str) -> QueueMode:
 def _check_later(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
     if mode.has_gates:
         return
-    for name in ("pop_from_backoff_q", "queueing_hints", "hints", "no_backoff"):
+    for name in ("pop_from_backoff_q", "queueing_hints", "hints", "no_backoff", "profiles"):
         if getattr(message, name):
             raise FieldError(f"config.{name}", f"the mode {mode.name} has no such rule")
 
@@ -84,23 +85,51 @@ def _duration_ns(message: queue_pb2.QueueConfig, name: str) -> int:
     return duration_ns
 
 
-def _registrations(
-    messages: Iterable[queue_pb2.HintRegistration], *, hints: bool
-) -> tuple[Registration, ...]:
+def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Registration, ...]:
+    ours = in_tree(_profiles(message.profiles))
     named = tuple(
-        _registration(each, f"config.hints[{index}]", hints=hints)
-        for index, each in enumerate(messages)
+        _registration(each, f"config.hints[{index}]", ours if hints else ())
+        for index, each in enumerate(message.hints)
     )
-    return named or (IN_TREE if hints else WITHOUT_HINTS)
+    return named or (ours if hints else WITHOUT_HINTS)
 
 
-def _registration(message: queue_pb2.HintRegistration, field: str, *, hints: bool) -> Registration:
+def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfile]:
+    found: dict[str, HintProfile] = {}
+    for index, message in enumerate(messages):
+        field, name = f"config.profiles[{index}]", message.scheduler_name
+        if not name:
+            raise FieldError(f"{field}.scheduler_name", "is required")
+        if name in found:
+            raise FieldError(f"{field}.scheduler_name", f'"{name}" is there twice: name it once')
+        found[name] = _profile(message, field)
+    return found
+
+
+def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:
+    affinity, added = message.added_affinity, None
+    if affinity.HasField("required_during_scheduling_ignored_during_execution"):
+        required = affinity.required_during_scheduling_ignored_during_execution
+        path = f"{field}.added_affinity.required_during_scheduling_ignored_during_execution"
+        added = kube_fields.node_selector(required, path)
+    path = f"{field}.default_constraints"
+    defaults = kube_affinity.spread_constraints(message.default_constraints, path)
+    for index, each in enumerate(defaults):
+        if each.selector is not None or each.match_label_keys:
+            problem = "must not be set: it follows from a pod's services and its controller"
+            raise FieldError(f"{path}[{index}].label_selector", problem)
+    return HintProfile(added_required=added, default_constraints=defaults)
+
+
+def _registration(
+    message: queue_pb2.HintRegistration, field: str, known: tuple[Registration, ...]
+) -> Registration:
     plugin, label = message.plugin, message.event
     if not plugin:
         raise FieldError(f"{field}.plugin", "is required")
     if not label:
         raise FieldError(f"{field}.event", 'is required, such as "NodeAdd"')
-    ours = hint_of(plugin, label) if message.hint and hints else None
+    ours = hint_of(plugin, label, known) if message.hint else None
     condition = _condition(message, field) if message.HasField("only_if") else None
     return Registration(plugin=plugin, event=event_of(label), hint=_both(condition, ours))
 
@@ -149,4 +178,5 @@ def config_message(config: QueueConfig, asked: queue_pb2.QueueConfig) -> queue_p
         hints=asked.hints,
         lease_ns=config.lease_ns,
         no_backoff=gates and asked.no_backoff,
+        profiles=asked.profiles,
     )

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.entry import Failure, PopId, Popped
@@ -157,6 +158,7 @@ class _FailedPop(NamedTuple):
     cycle: int | None
     pod: QueuedPod | None
     gates: tuple[str, ...]
+    spread_selector: LabelSelector | None
 
 
 def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedulable) -> _FailedPop:
@@ -168,7 +170,8 @@ def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedul
         pod = reader.pod(message.pod, field="pod", gates=gates)
         if pod.uid != pop.uid:
             raise FieldError("pod.metadata.uid", f"{pod.uid!r} is not the pop's {pop.uid!r}")
-    return _FailedPop(pop, reader.failure(message), message.cycle or None, pod, gates)
+    selector = reader.spread_selector(message)
+    return _FailedPop(pop, reader.failure(message), message.cycle or None, pod, gates, selector)
 
 
 def _add_unschedulable(queue: SchedulingQueue, failed: _FailedPop, at_ns: int) -> Outcome:
@@ -179,6 +182,7 @@ def _add_unschedulable(queue: SchedulingQueue, failed: _FailedPop, at_ns: int) -
         cycle=failed.cycle,
         pod=failed.pod,
         gates=failed.gates,
+        spread_selector=failed.spread_selector,
     )
 
 

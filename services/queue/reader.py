@@ -13,6 +13,7 @@ from typing import Any
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from services.kube.pod import PodSpec
+from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.core.cluster_event import ClusterEvent, event_of
 from services.queue.core.config import QueueConfig
@@ -33,7 +34,15 @@ _NO_FAILURE = Failure()
 class QueueReader:
     """Reads messages for one session; what it shares is only a saving, never an answer."""
 
-    __slots__ = ("_compares", "_failures", "_has_gates", "_labels", "_reads_objects", "_specs")
+    __slots__ = (
+        "_compares",
+        "_failures",
+        "_has_gates",
+        "_labels",
+        "_reads_objects",
+        "_selectors",
+        "_specs",
+    )
 
     def __init__(self, config: QueueConfig) -> None:
         self._has_gates = MODES[config.mode].has_gates
@@ -41,6 +50,7 @@ class QueueReader:
         self._specs = PodSpecInterner()
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
         self._failures: dict[Failure, Failure] = {}
+        self._selectors: dict[LabelSelector, LabelSelector] = {}
         registered = Registrations(config.registrations)
         self._reads_objects = registered.reads_objects if self._has_gates else _never
 
@@ -97,6 +107,21 @@ class QueueReader:
         if len(self._failures) >= _LABELS_MAX:
             self._failures.clear()
         return self._failures.setdefault(failure, failure)
+
+    def spread_selector(self, message: queue_pb2.AddUnschedulable) -> LabelSelector | None:
+        """Return what default spread constraints counted; equal ones are one object.
+
+        Raises FieldError.
+        """
+        if not message.HasField("default_spread_selector"):
+            return None
+        if not self._has_gates:
+            raise FieldError("default_spread_selector", "the mode has no hints: send none")
+        said = message.default_spread_selector
+        selector = kube_fields.label_selector(said, "default_spread_selector")
+        if len(self._selectors) >= _LABELS_MAX:
+            self._selectors.clear()
+        return self._selectors.setdefault(selector, selector)
 
     def happening(self, message: queue_pb2.ClusterEvent, *, field: str) -> Happening:
         """Return an event; its objects only where a hint reads them. Raises FieldError."""

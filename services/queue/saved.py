@@ -272,11 +272,13 @@ def _pod_to_row(pod: QueuedPod, spec: int | None) -> Row:
         [_term_to_row(term) for term in pod.affinity_terms],
         dict(pod.labels),
         spec,
+        pod.spread_selector and _selector_to_row(pod.spread_selector),
     ]
 
 
 def _pod_from_row(row: Row, specs: list[PodSpec]) -> QueuedPod:
-    uid, namespace, name, priority, nominated_node_name, sort_key, gates, terms, labels, spec = row
+    uid, namespace, name, priority, nominated_node_name, sort_key, gates, *rest = row
+    terms, labels, spec, spread_by = rest
     return QueuedPod(
         uid=uid,
         namespace=namespace,
@@ -288,6 +290,7 @@ def _pod_from_row(row: Row, specs: list[PodSpec]) -> QueuedPod:
         affinity_terms=tuple(_term_from_row(term) for term in terms),
         labels=labels,
         spec=None if spec is None else specs[spec],
+        spread_selector=spread_by and _selector_from_row(spread_by),
     )
 
 

@@ -11,6 +11,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.rpc.kube_fields import label_selector_to_message
 from services.rpc.kube_messages import node_to_message, pod_to_message
 from services.scheduler.core.decisions import (
     Binding,
@@ -195,6 +196,9 @@ def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -
     message.pending_plugins.extend(step.pending_plugins)
     message.error = step.is_error
     message.cycle = step.cycle or 0
+    if step.spread_selector is not None:
+        counted = label_selector_to_message(step.spread_selector)
+        message.default_spread_selector.CopyFrom(counted)
 
 
 def _flush(step: Flush, operation: queue_pb2.Operation) -> None:

@@ -21,6 +21,7 @@ from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.sources import Sources
+from services.scheduler.hint_profiles import hint_profiles
 
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
@@ -106,9 +107,10 @@ def options_of(
 def queue_config_of(
     config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration
 ) -> queue_pb2.QueueConfig:
-    """Return the queue's configuration, where it says nothing itself with the file's backoff.
+    """Return the queue's configuration, where it says nothing itself with what the file says.
 
-    Its mode is that of the rules then. Raises FieldError for rules that are not known.
+    That is the backoff, and what hints have to know of profiles. The mode is that of the rules
+    where it names none. Raises FieldError for rules that are not known.
     """
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
@@ -117,6 +119,9 @@ def queue_config_of(
         return queue
     queue.initial_backoff_ns = queue.initial_backoff_ns or (read.file.initial_backoff_ns or 0)
     queue.max_backoff_ns = queue.max_backoff_ns or (read.file.max_backoff_ns or 0)
+    rules = QUEUE_RULES.get(queue.mode)
+    if rules is not None and rules.has_hints and not queue.profiles:
+        queue.profiles.extend(hint_profiles(read.file.profiles))
     return queue
 
 

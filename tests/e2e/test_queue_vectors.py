@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from replay.conform.queue import StreamClient, UnaryClient, operation
 from replay.conform.queue_messages import ScriptedQueue, config_message, seen_result
 from replay.conform.queue_scripts import Json, difference_of
 from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from tests.e2e.queue_clients import running_queue
@@ -62,8 +64,25 @@ def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None
         client.close()
 
 
-def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> str:
-    """Send a script as one batch, its pops foretold as recorded; tell where it first differs."""
+@MODES
+def test_a_script_goes_on_from_a_checkpoint_as_it_would_have(
+    channel: grpc.Channel, mode: QueueMode
+) -> None:
+    """Every script, by Checkpoint and Restore, each at another step."""
+    differences = [
+        batch_difference(channel, mode, vector, restored_at=1 + number * 7 % 31)
+        for number, vector in enumerate(load(mode))
+    ]
+    assert not any(differences), "\n".join(filter(None, differences))
+
+
+def batch_difference(
+    channel: grpc.Channel, mode: QueueMode, vector: Json, *, restored_at: int | None = None
+) -> str:
+    """Send a script as one batch, its pops foretold as recorded; tell where it first differs.
+
+    With `restored_at` it is sent in two, and the session is saved and restored between them.
+    """
     changes: list[tuple[Json, Json]] = []
     client = StreamClient(channel, config_message(mode.name, vector["config"]))
     foretold = Foretold()
@@ -74,9 +93,17 @@ def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> st
             run.apply(op)
         if len(foretold.operations) > len(changes):  # some ask for pods that no longer exist
             changes.append((op, expected))
-    answer = client.send(foretold.operations)
-    assert answer.applied == len(changes)
-    told = {each.index: seen_result(each.result) for each in answer.results}
+    told: dict[int, dict[str, Any]] = {}
+    parts = [foretold.operations]
+    if restored_at is not None:
+        parts = [foretold.operations[:restored_at], foretold.operations[restored_at:]]
+    for sent, operations in enumerate(parts):
+        if sent:
+            restore(client)
+        answer = client.send(operations)
+        assert answer.applied == len(operations)
+        before = len(parts[0]) * sent
+        told |= {before + each.index: seen_result(each.result) for each in answer.results}
     indexes = iter(range(len(changes)))
     last = ScriptedQueue(client, mode.name).state()
     client.close()
@@ -86,6 +113,16 @@ def batch_difference(channel: grpc.Channel, mode: QueueMode, vector: Json) -> st
     return difference_of(
         mode.name, script, lambda _op: told.get(next(indexes), {}), states.__next__
     )
+
+
+def restore(client: StreamClient) -> None:
+    """Save a client's session and put what was saved in its place."""
+    answers = client.stub.Checkpoint(pb.CheckpointRequest(stamp=client.reading()), timeout=20)
+    chunks = [answer.chunk for answer in answers]
+    client.send([operation("close", queue_pb2.CloseQueue(), chunks[0].info.at_ns)])  # to be lost
+    request = (pb.RestoreRequest(chunk=chunk) for chunk in chunks)
+    client.epoch = client.stub.Restore(request, timeout=20).epoch
+    client.sequence -= 1
 
 
 class Foretold:

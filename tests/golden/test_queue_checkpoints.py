@@ -1,9 +1,9 @@
-"""A queue service that loses its state before every operation of a recorded script."""
+"""A queue service that loses its state before every operation of every recorded script."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import orjson
 import pytest
@@ -20,14 +20,14 @@ from services.queue.saved import session_from_plain, session_to_plain
 from services.queue.servicer import SchedulingQueueServicer
 from tests.golden.test_queue_vectors import load
 
-SHARE = 6
+_Answer = TypeVar("_Answer")
 
 
 @pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
 def test_a_checkpoint_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
     """What is saved, written as JSON and read again is the whole session."""
     differences = []
-    for vector in list(load(mode))[::SHARE]:
+    for vector in load(mode):
         client = ForgetfulClient(config_message(mode.name, vector["config"]))
         run = ScriptedQueue(client, mode.name)
         differences.append(difference_of(mode.name, vector, run.apply, run.state))
@@ -39,8 +39,8 @@ class ForgetfulClient:
 
     def __init__(self, config: queue_pb2.QueueConfig) -> None:
         self._servicer = SchedulingQueueServicer()
-        opening = self._servicer.Open(pb.OpenRequest(session="s", config=config), None)  # type: ignore[arg-type] # no handler reads its context
-        asyncio.run(opening)
+        request = pb.OpenRequest(session="s", config=config)
+        answered(self._servicer.Open(request, None))  # type: ignore[arg-type] # no handler reads its context
         self._sequence = 0
 
     def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
@@ -61,11 +61,21 @@ class ForgetfulClient:
         """Return the whole state."""
         stamp = session_pb2.Stamp(session="s", epoch=1)
         dumping = self._servicer.Dump(pb.DumpRequest(stamp=stamp), None)  # type: ignore[arg-type] # no handler reads its context
-        return asyncio.run(dumping).state
+        return answered(dumping).state
 
     def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
         """Return a node's nominations."""
         stamp = session_pb2.Stamp(session="s", epoch=1)
         request = pb.ListNominatedRequest(stamp=stamp, node_name=node_name)
-        listing: Any = self._servicer.ListNominated(request, None)  # type: ignore[arg-type] # no handler reads its context
-        return list(asyncio.run(listing).pods)
+        listing = self._servicer.ListNominated(request, None)  # type: ignore[arg-type] # no handler reads its context
+        return list(answered(listing).pods)
+
+
+def answered(handling: Coroutine[Any, Any, _Answer]) -> _Answer:
+    """Return what a handler that waits for nothing answers; an event loop each would cost more."""
+    try:
+        handling.send(None)
+    except StopIteration as ended:
+        answer: _Answer = ended.value
+        return answer
+    raise AssertionError("the handler waits for something")

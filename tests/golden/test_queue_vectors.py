@@ -94,9 +94,8 @@ def test_every_recorded_script_gives_upstreams_results_and_states(
 
 @pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
 def test_a_queue_restored_before_each_operation_goes_on_the_same(mode: QueueMode) -> None:
-    """A checkpoint between any two operations changes nothing."""
-    vectors = list(load(mode))[::7]
-    differences = [text for v in vectors if (text := first_difference(mode, v, restored=True))]
+    """A checkpoint between any two operations of any script changes nothing."""
+    differences = [text for v in load(mode) if (text := first_difference(mode, v, restored=True))]
     assert not differences, "\n".join(differences[:5])
 
 

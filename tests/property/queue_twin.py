@@ -301,6 +301,11 @@ class Twin:
             ),
         )
 
+    def sequences(self) -> Iterator[int]:
+        """Yield the place in the order of arrival of each stay, for each sub-queue that has it."""
+        for queue in (self.active, self.backoff, self.error_backoff, self.unschedulable):
+            yield from (stay.sequence for stay in queue.values())
+
     def fresh(self, pod: QueuedPod) -> Stay:
         """Return the stay of a pod that is new to the queue."""
         return Stay(pod=pod, since_ns=self.now_ns, sequence=self.next_sequence())

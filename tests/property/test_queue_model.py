@@ -1,13 +1,14 @@
 """The queue against a naive model: one flat list of entries, searched and sorted each time.
 
-The model knows v1.20's rules and nothing of heaps, indexes or snapshots.
+The model knows v1.20's rules, and v1.16's backoff by name, and nothing of heaps, indexes or
+snapshots.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,6 +24,7 @@ from services.queue.core.happening import happened
 from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
 from services.queue.core.pod import QueuedPod
 from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.property.queue_machines import run
 
 NS_PER_S = 1_000_000_000
 INITIAL_NS, MAX_NS = NS_PER_S, 10 * NS_PER_S
@@ -45,13 +47,13 @@ class Row:
     attempts: int
     sequence: int
 
-    @property
-    def expiry_ns(self) -> int:
-        """The end of the backoff, doubled step by step."""
-        wait_ns = INITIAL_NS
-        for _ in range(self.attempts - 1):
-            wait_ns = min(wait_ns * 2, MAX_NS)
-        return self.timestamp_ns + wait_ns
+
+def wait_ns(attempts: int) -> int:
+    """Return how long a backoff is, doubled step by step."""
+    waits_ns = INITIAL_NS
+    for _ in range(attempts - 1):
+        waits_ns = min(waits_ns * 2, MAX_NS)
+    return waits_ns
 
 
 def row_of(where: str, entry: Entry) -> Row:
@@ -69,9 +71,11 @@ def row_of(where: str, entry: Entry) -> Row:
 class QueueMachine(RuleBasedStateMachine):
     """Do the same to a queue and to the model."""
 
+    mode: ClassVar[str] = "v1.20"
+
     def __init__(self) -> None:
         super().__init__()
-        self.config = QueueConfig()
+        self.config = QueueConfig(mode=self.mode)
         self.queue = SchedulingQueue(self.config)
         self.rows: list[Row] = []
         self.in_flight: dict[PopId, Row] = {}
@@ -110,6 +114,8 @@ class QueueMachine(RuleBasedStateMachine):
             if row is not None:
                 self.rows.remove(row)
                 stays = wanted == UNSCHEDULABLE and old.digest == new.digest
+                if wanted == UNSCHEDULABLE and not stays:
+                    self.forget(name)
                 self.rows.append(
                     replace(row, pod=new, where=UNSCHEDULABLE if stays else ACTIVE),
                 )
@@ -125,6 +131,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.delete(self.pods.pop(name).ref, now_ns=self.now_ns)
         active = self.find(ACTIVE, name)
         gone = [active] if active else [row for row in self.rows if row.pod.name == name]
+        if not active:
+            self.forget(name)
         self.rows = [row for row in self.rows if row not in gone]
 
     # Scheduling cycles.
@@ -155,7 +163,21 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def fail(self, data: st.DataObject) -> None:
         """End a cycle with a failure."""
-        pop_id = data.draw(st.sampled_from(sorted(self.in_flight)))
+        self.give_back(data.draw(st.sampled_from(sorted(self.in_flight))))
+
+    @rule(moved=st.booleans(), waits_ms=st.sampled_from([0, 1000]))
+    def refuse(self, moved: bool, waits_ms: int) -> None:
+        """Let a whole cycle fail: most of what can happen needs pods that were refused."""
+        before = set(self.in_flight)
+        self.pop()
+        if moved:
+            self.move_all()
+        self.wait(waits_ms)
+        for pop_id in sorted(set(self.in_flight) - before):
+            self.give_back(pop_id)
+
+    def give_back(self, pop_id: PopId) -> None:
+        """End a pop with a failure."""
         row = self.in_flight.pop(pop_id)
         outcome = self.queue.add_unschedulable(pop_id, now_ns=self.now_ns)
         places = {held.where for held in self.rows if held.pod.name == row.pod.name}
@@ -163,6 +185,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert isinstance(outcome, AlreadyPresent)
             assert outcome.queue == next(place for place in PREFERENCE if place in places)
             return
+        self.failed(row.pod.name)
         where = BACKOFF if self.move_cycle >= pop_id.cycle else UNSCHEDULABLE
         assert isinstance(outcome, Requeued)
         assert outcome.queue == where
@@ -191,7 +214,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.flush_backoff(now_ns=self.now_ns)
         self.rows = [
             replace(row, where=ACTIVE)
-            if row.where == BACKOFF and row.expiry_ns <= self.now_ns
+            if row.where == BACKOFF and self.expiry_ns(row) <= self.now_ns
             else row
             for row in self.rows
         ]
@@ -229,16 +252,24 @@ class QueueMachine(RuleBasedStateMachine):
         """Compare the sub-queues with the model's entries, each there once, in order."""
         state = self.queue.snapshot()
         assert [row_of(ACTIVE, entry) for entry in state.active] == self.in_pop_order()
-        backing_off = [row for row in self.rows if row.where == BACKOFF]
-        backing_off.sort(key=lambda row: (row.expiry_ns, row.sequence))
-        assert [row_of(BACKOFF, waiting.entry) for waiting in state.backoff] == backing_off
-        assert [waiting.expiry_ns for waiting in state.backoff] == [
-            row.expiry_ns for row in backing_off
-        ]
+        expected = [(self.expiry_ns(row), row) for row in self.rows if row.where == BACKOFF]
+        expected.sort(key=lambda ends: (ends[0], ends[1].sequence))
+        backing_off = [(each.expiry_ns, row_of(BACKOFF, each.entry)) for each in state.backoff]
+        if self.mode == "v1.16":  # what is known of a name may go while its pod backs off
+            backing_off.sort(key=lambda ends: (ends[0], ends[1].sequence))
+        assert backing_off == expected
         unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
         unschedulable.sort(key=lambda row: row.sequence)
         assert [row_of(UNSCHEDULABLE, entry) for entry in state.unschedulable] == unschedulable
         assert (state.scheduling_cycle, state.move_request_cycle) == (self.cycle, self.move_cycle)
+
+    @invariant()
+    def an_entry_stands_in_one_sub_queue(self) -> None:
+        """By what tells entries apart, their order of arrival."""
+        state = self.queue.snapshot()
+        backing_off = [waiting.entry for waiting in state.backoff]
+        entries = [*state.active, *backing_off, *state.unschedulable]
+        assert len({entry.sequence for entry in entries}) == len(entries)
 
     @invariant()
     def no_pop_has_two_holders(self) -> None:
@@ -277,6 +308,16 @@ class QueueMachine(RuleBasedStateMachine):
 
     # The model's own parts.
 
+    def expiry_ns(self, row: Row) -> int:
+        """Return the end of a row's backoff."""
+        return row.timestamp_ns + wait_ns(row.attempts)
+
+    def failed(self, name: str) -> None:
+        """Note a failure of the pod's name, where there is a backoff by name."""
+
+    def forget(self, name: str) -> None:
+        """Forget what is known of the pod's name."""
+
     def began(self, outcome: object) -> None:
         """Take the model's next pod out, as the queue has done."""
         order = self.in_pop_order()
@@ -296,7 +337,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Move unschedulable rows to where they belong."""
         for row in rows:
             self.rows.remove(row)
-            waits = row.expiry_ns > self.now_ns
+            waits = self.expiry_ns(row) > self.now_ns
             self.rows.append(replace(row, where=BACKOFF if waits else ACTIVE))
         self.move_cycle = self.cycle
 
@@ -340,10 +381,45 @@ class QueueMachine(RuleBasedStateMachine):
         return pod
 
 
-TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+class NamesMachine(QueueMachine):
+    """The same with v1.16's backoff by name: failures so far, and when the last one was."""
+
+    mode = "v1.16"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: dict[str, tuple[int, int]] = {}
+
+    def expiry_ns(self, row: Row) -> int:
+        """Return the end of the name's backoff, 0 for a name of which nothing is known."""
+        attempts, updated_ns = self.names.get(row.pod.name, (0, 0))
+        return updated_ns + wait_ns(attempts) if attempts else 0
+
+    def failed(self, name: str) -> None:
+        """Count a failure, unless a backoff runs or ends now; drop what is long past."""
+        self.names = {
+            each: known for each, known in self.names.items() if known[1] + MAX_NS >= self.now_ns
+        }
+        attempts, updated_ns = self.names.get(name, (0, 0))
+        if attempts == 0 or updated_ns + wait_ns(attempts) < self.now_ns:
+            self.names[name] = (attempts + 1, self.now_ns)
+
+    def forget(self, name: str) -> None:
+        """Start over with the name."""
+        self.names.pop(name, None)
+
+    @invariant()
+    def names_are_remembered_alike(self) -> None:
+        """Failures and the time of the last one, by name."""
+        known = self.queue.snapshot().name_backoffs
+        assert {each.key[1]: (each.attempts, each.updated_ns) for each in known} == self.names
+
+
+def test_v1_20_does_what_a_flat_list_does() -> None:
+    """Some thousands of steps."""
+    run(QueueMachine, examples=100)
+
+
+def test_v1_16_does_what_a_flat_list_does() -> None:
+    """Some thousands of steps."""
+    run(NamesMachine, examples=100)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import ClassVar
 
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,6 +24,7 @@ from services.queue.core.outcome import AlreadyPresent, WouldBlock
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.property.queue_machines import run
 from tests.property.queue_twin import NS_PER_S, Stay, Twin
 
 PLUGINS = ("Nodes", "Volumes", "Own", "Gate", "Later")
@@ -160,7 +162,20 @@ class TwinMachine(RuleBasedStateMachine):
     @rule(data=st.data(), plugins=refusers, pending=refusers)
     def fail(self, data: st.DataObject, plugins: set[str], pending: set[str]) -> None:
         """End a cycle with a failure, an error where no plugin refused the pod."""
-        pop_id = data.draw(st.sampled_from(sorted(self.in_flight)))
+        self.give_back(data.draw(st.sampled_from(sorted(self.in_flight))), plugins, pending)
+
+    @rule(plugins=refusers, pending=refusers, event=st.sampled_from((None, *EVENTS)))
+    def refuse(self, plugins: set[str], pending: set[str], event: str | None) -> None:
+        """Let a whole cycle fail: most of what can happen needs pods that were refused."""
+        before = set(self.in_flight)
+        self.pop(False, "one")
+        if event is not None:
+            self.move(event)
+        for pop_id in sorted(set(self.in_flight) - before):
+            self.give_back(pop_id, plugins, pending)
+
+    def give_back(self, pop_id: PopId, plugins: set[str], pending: set[str]) -> None:
+        """End a pop with a failure."""
         stay = self.in_flight.pop(pop_id)
         failure = Failure(
             plugins=tuple(sorted(plugins)),
@@ -233,6 +248,17 @@ class TwinMachine(RuleBasedStateMachine):
         flight = [each for each in twin.flight if isinstance(each, str)]
         assert [uid for uid, _ in state.record.pods] == flight
         assert len(state.record.events) == len(twin.flight) - len(flight)
+
+    @invariant()
+    def an_entry_stands_in_one_sub_queue(self) -> None:
+        """Or in two where upstream leaves it: judged twice in one update, without pops."""
+        state = self.queue.snapshot()
+        waiting = [each.entry for each in (*state.backoff, *state.error_backoff)]
+        entries = [*state.active, *waiting, *state.unschedulable]
+        places = Counter(entry.sequence for entry in entries)
+        assert sorted(places.elements()) == sorted(self.twin.sequences())
+        if self.pops_backoff or not self.hints:
+            assert all(count == 1 for count in places.values())
 
     @invariant()
     def no_pop_has_two_holders(self) -> None:
@@ -338,17 +364,7 @@ class TwinOfBefore(TwinMachine):
     pops_backoff = False
 
 
-_SETTINGS = settings(
-    max_examples=40,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-TestTwin = TwinMachine.TestCase
-TestTwin.settings = _SETTINGS
-TestTwinWithoutPops = TwinWithoutPops.TestCase
-TestTwinWithoutPops.settings = _SETTINGS
-TestTwinWithoutHints = TwinWithoutHints.TestCase
-TestTwinWithoutHints.settings = _SETTINGS
-TestTwinOfBefore = TwinOfBefore.TestCase
-TestTwinOfBefore.settings = _SETTINGS
+@pytest.mark.parametrize("machine", [TwinMachine, TwinWithoutPops, TwinWithoutHints, TwinOfBefore])
+def test_v1_34_does_what_its_twin_does(machine: type[TwinMachine]) -> None:
+    """Some thousands of steps in all, under every setting of the feature gates."""
+    run(machine, examples=80)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from services.queue.core.entry import Entry
 from services.queue.core.keyed_heap import KeyedHeap
+from services.queue.core.orders import pop_order
 
 
 class ActiveQueue(KeyedHeap):
@@ -21,5 +22,4 @@ class ActiveQueue(KeyedHeap):
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
         pod = entry.pod
-        order = (*pod.rank, entry.timestamp_ns, entry.sequence, pod.key)
-        self.put_in_order(order, entry)
+        self.put_in_order((pod.namespace, pod.name), pop_order(entry), entry)

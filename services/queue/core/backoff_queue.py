@@ -12,6 +12,7 @@ from __future__ import annotations
 from services.queue.core.backoff import BackoffPolicy
 from services.queue.core.entry import Entry
 from services.queue.core.keyed_heap import KeyedHeap
+from services.queue.core.orders import expiry_order, ranked_expiry_order
 
 
 class BackoffQueue(KeyedHeap):
@@ -30,11 +31,8 @@ class BackoffQueue(KeyedHeap):
     def put(self, entry: Entry) -> None:
         """Add `entry`, in the place of one of the same pod."""
         expiry_ns, pod = self._policy.expiry_ns(entry), entry.pod
-        if self._ranked:
-            ranked = (expiry_ns, *pod.rank, entry.timestamp_ns, entry.sequence, pod.key)
-            self.put_in_order(ranked, entry)
-        else:
-            self.put_in_order((expiry_ns, 0, b"", 0, entry.sequence, pod.key), entry)
+        in_order = ranked_expiry_order if self._ranked else expiry_order
+        self.put_in_order((pod.namespace, pod.name), in_order(entry, expiry_ns), entry)
 
     def pop_due(self, now_ns: int) -> Entry | None:
         """Take out and return the first entry if its backoff has ended, else None."""

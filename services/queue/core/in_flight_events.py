@@ -2,7 +2,8 @@
 
 A pod that comes back refused is judged by the events since its pop, for it may have missed
 what would have moved it. Events are numbered; a pop remembers the number of the next one, and
-what lies before the oldest pop is forgotten. A pod is in flight once.
+what lies before the oldest pop is forgotten. A pod is in flight once. Pods stand in an ordered
+dict: the oldest is found at once, where a dict would pass over all that have left before it.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/active_queue.go, inFlightPods,
 inFlightEvents.
@@ -10,7 +11,7 @@ inFlightEvents.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from itertools import islice
 
@@ -25,7 +26,7 @@ class InFlightEvents:
     def __init__(self) -> None:
         self._events: deque[Happening] = deque()
         self._first = 0
-        self._since: dict[str, int] = {}
+        self._since: OrderedDict[str, int] = OrderedDict()
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._since
@@ -50,16 +51,20 @@ class InFlightEvents:
     def since_pop_of(self, uid: str) -> list[Happening] | None:
         """Return the events since the pod's pop, in order; None if it is not in flight."""
         since = self._since.get(uid)
-        return None if since is None else list(islice(self._events, since - self._first, None))
+        if since is None or not self._events:
+            return None if since is None else []
+        return list(islice(self._events, since - self._first, None))
 
     def end(self, uid: str) -> None:
         """Note that the pod is no longer in flight, and forget what only it had to know."""
         if self._since.pop(uid, None) is None:
             return
-        kept_from = next(iter(self._since.values()), self._first + len(self._events))
-        while self._first < kept_from:
-            self._events.popleft()
-            self._first += 1
+        events = self._events
+        if events:
+            kept_from = next(iter(self._since.values()), self._first + len(events))
+            while self._first < kept_from:
+                events.popleft()
+                self._first += 1
 
     def clear(self) -> None:
         """Forget all pods, and so all events."""
@@ -78,5 +83,5 @@ class InFlightEvents:
     def restore(self, pods: Iterable[tuple[str, int]], events: Iterable[Happening]) -> None:
         """Take over what `pods` and `events` returned."""
         self._first = 0
-        self._since = dict(pods)
+        self._since = OrderedDict(pods)
         self._events = deque(events)

@@ -53,7 +53,7 @@ class Nominator:
         """Nominate as the pod's status says; drop the nomination if it says none."""
         if pod.nominated_node_name:
             self.nominate(pod.ref, pod.nominated_node_name)
-        else:
+        elif self._node_by_uid:
             self.remove(pod.uid)
 
     def follow_update(self, old: QueuedPod, new: QueuedPod) -> None:

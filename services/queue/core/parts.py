@@ -48,7 +48,8 @@ class QueueParts:
 
     def new_entry(self, pod: QueuedPod, initial_attempt_ns: int | None) -> Entry:
         """Return the stay of a pod that the queue has not seen before, from now on."""
-        return Entry(pod, self.now_ns, initial_attempt_ns, 0, self.next_sequence())
+        self.sequence = sequence = self.sequence + 1
+        return Entry(pod, self.now_ns, initial_attempt_ns, 0, sequence)
 
     def next_sequence(self) -> int:
         """Return the next tie-break."""

@@ -13,14 +13,12 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from services.kube.pod import PodSpec
+from services.kube.selector import LabelSelector
 
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
-
-Rank = tuple[int, bytes]
-"""The default order's number and the sort key: almost always only one of them says anything."""
 
 
 class LabelMatcher(Protocol):
@@ -88,6 +86,8 @@ class QueuedPod(NamedTuple):
     `digest` covers everything outside status, resourceVersion and generation: two
     versions that differ there differ in their digest. Only an update compares digests, and
     only those of the two versions that it is given; elsewhere it may be empty.
+    `spread_selector` picks the pods that a profile's default spread constraints counted when they
+    refused this one, None where they did not or nobody told.
     """
 
     uid: str
@@ -101,6 +101,7 @@ class QueuedPod(NamedTuple):
     affinity_terms: tuple[AffinityTerm, ...] = ()
     labels: Mapping[str, str] = _NO_LABELS
     spec: PodSpec | None = None
+    spread_selector: LabelSelector | None = None
 
     @property
     def key(self) -> PodKey:
@@ -116,15 +117,6 @@ class QueuedPod(NamedTuple):
     def ref(self) -> PodRef:
         """The pod's identity alone."""
         return PodRef(uid=self.uid, namespace=self.namespace, name=self.name)
-
-    @property
-    def rank(self) -> Rank:
-        """The pod's place among pending pods, least first; equal ranks go by queue time.
-
-        Pods with a sort key stand as if of priority 0 among pods without one.
-        Source: kubernetes v1.20 plugins/queuesort/priority_sort.go, Less.
-        """
-        return (0, self.sort_key) if self.sort_key else (-self.priority, b"")
 
     def awaits(self, assigned: AssignedPod) -> bool:
         """Tell whether `assigned` matches any of the required affinity terms.

@@ -30,6 +30,10 @@ class Verdict(Enum):
     AT_ONCE = "at once"
 
 
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_SKIP, _AFTER_BACKOFF, _AT_ONCE = Verdict.SKIP, Verdict.AFTER_BACKOFF, Verdict.AT_ONCE
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
     """One plugin's interest in one kind of event; without a `hint` it always queues."""
@@ -56,14 +60,14 @@ class Plan:
         if self.settled is not None:
             return self.settled
         if any(hint(pod, happening) for hint in self.pending):
-            return Verdict.AT_ONCE
+            return _AT_ONCE
         if any(hint(pod, happening) for hint in self.refused):
-            return Verdict.AFTER_BACKOFF
-        return Verdict.SKIP
+            return _AFTER_BACKOFF
+        return _SKIP
 
 
-_SKIPPED = Plan(settled=Verdict.SKIP)
-_REQUEUED = Plan(settled=Verdict.AFTER_BACKOFF)
+_SKIPPED = Plan(settled=_SKIP)
+_REQUEUED = Plan(settled=_AFTER_BACKOFF)
 _NO_FAILURE = Failure()
 
 
@@ -154,7 +158,7 @@ class Registrations:
         """
         failure = entry.failure
         if failure is None or not failure.is_refusal:
-            return Verdict.AFTER_BACKOFF
+            return _AFTER_BACKOFF
         if happening.event.is_wildcard:
             return self._at_wildcard(entry, happening)
         return self.plan(happening.event, failure).verdict(entry.pod, happening)
@@ -162,8 +166,8 @@ class Registrations:
     def _at_wildcard(self, entry: Entry, happening: Happening) -> Verdict:
         named = happening.new
         if named is None or getattr(named, "uid", "") == entry.pod.uid:
-            return Verdict.AFTER_BACKOFF
-        return Verdict.SKIP
+            return _AFTER_BACKOFF
+        return _SKIP
 
     def plan(self, event: ClusterEvent, failure: Failure | None) -> Plan:
         """Return what decides on `event` for pods that failed by `failure`."""
@@ -182,7 +186,7 @@ class Registrations:
         if not pending and not refused:
             return _SKIPPED
         if _always in pending:
-            return Plan(settled=Verdict.AT_ONCE)
+            return Plan(settled=_AT_ONCE)
         if not pending and _always in refused:
             return _REQUEUED
         return Plan(pending=pending, refused=refused)

@@ -23,6 +23,9 @@ from services.queue.core.registrations import Registrations, Verdict
 from services.queue.core.rules import InFlightRecord
 from services.queue.core.rules_v134 import RulesV134
 
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_SKIP, _AFTER_BACKOFF, _AT_ONCE = Verdict.SKIP, Verdict.AFTER_BACKOFF, Verdict.AT_ONCE
+
 
 class HintRules(RulesV134):
     """The in-flight events decide where a pod goes that comes back."""
@@ -74,15 +77,15 @@ class HintRules(RulesV134):
         """
         happenings = self._in_flight.since_pop_of(entry.pod.uid)
         if happenings is None or not entry.failed_by_plugins:
-            return Verdict.AFTER_BACKOFF
-        best = Verdict.SKIP
+            return _AFTER_BACKOFF
+        best = _SKIP
         waits = bool(entry.failure and entry.failure.pending_plugins)
         for happening in happenings:
             verdict = self._registered.verdict(entry, happening)
-            if verdict is Verdict.SKIP:
+            if verdict is _SKIP:
                 continue
             best = verdict
-            if verdict is Verdict.AT_ONCE or not waits:
+            if verdict is _AT_ONCE or not waits:
                 break
         return best
 

@@ -16,7 +16,12 @@ from collections.abc import Iterable
 from itertools import chain
 
 from services.queue.core import incoming
-from services.queue.core.cluster_event import POD_ADD, POD_UPDATE, UNSCHEDULABLE_TIMEOUT
+from services.queue.core.cluster_event import (
+    POD_ADD,
+    POD_UPDATE,
+    UNSCHEDULABLE_TIMEOUT,
+    event_of,
+)
 from services.queue.core.entry import Entry, Failure, Popped
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
@@ -31,8 +36,14 @@ FORCE_ACTIVATE = "ForceActivate"
 REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 _NO_FAILURE = Failure()
 _NO_FILTER = MoveFilter()
-_RENOMINATED_BY = frozenset({POD_ADD.label, POD_UPDATE.label})
+_ADDED, _UPDATED = POD_ADD.label, POD_UPDATE.label
+_RENOMINATED_BY = frozenset({_ADDED, _UPDATED})
+_SCALE_DOWN = event_of("PodUpdatePodScaleDown")
 _TIMEOUT = Happening(event=UNSCHEDULABLE_TIMEOUT)
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
+_SKIP, _AFTER_BACKOFF = Verdict.SKIP, Verdict.AFTER_BACKOFF
 
 
 class RulesV134(ABC):
@@ -87,7 +98,7 @@ class RulesV134(ABC):
 
         A gated one is dropped where the queue holds something of its name.
         """
-        self.to_active(self._new_entry(pod), POD_ADD.label)
+        self.to_active(self._new_entry(pod), _ADDED)
 
     def update_queued(self, old: QueuedPod | None, new: QueuedPod) -> SubQueue:
         """Take over a pod's new version, where it is not in flight.
@@ -95,6 +106,8 @@ class RulesV134(ABC):
         An active pod or one that backs off stays where it is, without being gated anew.
         """
         waiting = self._queues.unschedulable.get(new.key)
+        if waiting is not None:
+            new = _of_same_kind(waiting.pod, new)
         if old is not None:
             for where, heap in (
                 (SubQueue.ACTIVE, self._queues.active),
@@ -113,7 +126,7 @@ class RulesV134(ABC):
             self._queues.unschedulable.replace(changed)
             self._follow(old, new)
             return self.update_waiting(old, changed)
-        active = self.to_active(self._new_entry(new), POD_UPDATE.label)
+        active = self.to_active(self._new_entry(new), _UPDATED)
         return SubQueue.ACTIVE if active else SubQueue.GATED
 
     def _new_entry(self, pod: QueuedPod) -> Entry:
@@ -122,10 +135,9 @@ class RulesV134(ABC):
 
     def delete(self, pod: PodRef, /) -> None:
         """Drop the pod's entry: the active one, else one that backs off, else an unschedulable."""
-        if self._queues.active.remove(pod.key) is not None:
-            return
-        if self._queues.remove_backing_off(pod.key) is None:
-            self._queues.unschedulable.remove(pod.key)
+        key, queues = pod.key, self._queues
+        if queues.active.remove(key) is None and queues.remove_backing_off(key) is None:
+            queues.unschedulable.remove(key)
 
     # Scheduling cycles begin and end.
 
@@ -157,7 +169,7 @@ class RulesV134(ABC):
             if not self.is_duplicate(entry):
                 return entry
         while self._pops_backing_off and (entry := self._queues.backoff.pop()) is not None:
-            self._queues.incoming.record(SubQueue.ACTIVE, incoming.POP_FROM_BACKOFF_Q)
+            self._queues.incoming.record(_ACTIVE, incoming.POP_FROM_BACKOFF_Q)
             if not self.is_duplicate(entry):
                 return entry
         return None
@@ -180,14 +192,14 @@ class RulesV134(ABC):
         self._registered.meet(failure.pending_plugins)
         known, parts = popped.entry, self._parts
         entry = Entry(
-            pod=pod,
-            timestamp_ns=parts.now_ns,
-            initial_attempt_ns=known.initial_attempt_ns,
-            attempts=known.attempts + 1,
-            sequence=parts.next_sequence(),
-            failure=failure,
-            refusals=known.refusals + by_plugins,
-            errors=0 if by_plugins else known.errors + 1,
+            pod,
+            parts.now_ns,
+            known.initial_attempt_ns,
+            known.attempts + 1,
+            parts.next_sequence(),
+            failure,
+            known.refusals + by_plugins,
+            0 if by_plugins else known.errors + 1,
         )
         where = self.requeue_failed(entry, cycle)
         self.ended(pod.uid)
@@ -216,7 +228,7 @@ class RulesV134(ABC):
             if gate and not self._registered.concerns(gate, event):
                 continue
             plan = self._registered.plan(event, failure)
-            if plan.settled is Verdict.SKIP:
+            if plan.settled is _SKIP:
                 continue
             for entry in tuple(members.values()):
                 if wanted.passes(entry.pod):
@@ -227,8 +239,11 @@ class RulesV134(ABC):
     def move_awaiting(self, assigned: AssignedPod, happening: Happening, /) -> int:
         """Do the same for pods with a matching required affinity term, or refused by spread.
 
-        Source: kubernetes v1.34 getUnschedulablePodsWithCrossTopologyTerm.
+        An assigned pod that asks for less makes room, which may help any pod.
+        Source: kubernetes v1.34 AssignedPodUpdated, getUnschedulablePodsWithCrossTopologyTerm.
         """
+        if _SCALE_DOWN.covers(happening.event):
+            return self.move(happening, _NO_FILTER)
         if not self._registered.interesting(happening.event):
             return 0
         queued = {entry.key: entry for entry in self._queues.unschedulable.awaiting(assigned)}
@@ -286,11 +301,11 @@ class RulesV134(ABC):
         return moved
 
     def _act(self, entry: Entry, verdict: Verdict, happening: Happening) -> bool:
-        if verdict is Verdict.SKIP:
+        if verdict is _SKIP:
             return False
         self._queues.unschedulable.remove(entry.key)
         where = self.requeue(entry, verdict, happening.event.label)
-        return where is not SubQueue.UNSCHEDULABLE
+        return where is not _UNSCHEDULABLE
 
     def _moved(self, happening: Happening) -> None:
         self._parts.note_move()
@@ -303,12 +318,12 @@ class RulesV134(ABC):
 
         Source: kubernetes v1.34 requeuePodWithQueueingStrategy.
         """
-        if verdict is Verdict.SKIP:
+        if verdict is _SKIP:
             self.park(entry, event)
-            return SubQueue.UNSCHEDULABLE
-        if verdict is Verdict.AFTER_BACKOFF and self._backs_off(entry):
+            return _UNSCHEDULABLE
+        if verdict is _AFTER_BACKOFF and self._backs_off(entry):
             return self.to_backoff(entry, event)
-        return SubQueue.ACTIVE if self.to_active(entry, event) else SubQueue.UNSCHEDULABLE
+        return _ACTIVE if self.to_active(entry, event) else _UNSCHEDULABLE
 
     def to_active(self, entry: Entry, event: str, *, from_backoff: bool = False) -> bool:
         """Make a stay active if no PreEnqueue plugin holds it; tell whether it is.
@@ -317,17 +332,16 @@ class RulesV134(ABC):
         Source: kubernetes v1.34 moveToActiveQ.
         """
         asked = entry
-        if not (from_backoff and self._pops_backing_off):
+        if (entry.gate or entry.pod.gates) and not (from_backoff and self._pops_backing_off):
             asked = _pre_enqueued(entry)
-        key = asked.pod.key
+        key = asked.key
         if asked.gate:
             if key not in self._queues.active and not self._queues.backs_off(key):
                 self._hold(asked, entry, event)
             return False
         if asked.initial_attempt_ns is None:
             asked = asked._replace(initial_attempt_ns=self._parts.now_ns)
-        self._queues.unschedulable.remove(key)
-        self._queues.remove_backing_off(key)
+        self._queues.leave_waiting(key)
         self._queues.activate(asked, event)
         if event in _RENOMINATED_BY:
             self._parts.nominator.follow_status(asked.pod)
@@ -343,20 +357,23 @@ class RulesV134(ABC):
             asked = _pre_enqueued(entry)
             if asked.gate:
                 self._hold(asked, entry, event)
-                return SubQueue.UNSCHEDULABLE
-        self._queues.unschedulable.remove(asked.key)
-        self._queues.remove_backing_off(asked.key)
+                return _UNSCHEDULABLE
+        self._queues.leave_waiting(asked.key)
         if asked.failed_by_plugins:
             return self._queues.back_off(asked, event)
         return self._queues.back_off_error(asked, event)
 
     def park(self, entry: Entry, event: str) -> None:
         """Put a stay among the unschedulable pods, in the place of one of its pod."""
-        if entry.key in self._queues.unschedulable:
-            self._queues.unschedulable.remove(entry.key)
-            self._queues.unschedulable.put(entry)
-        else:
+        unschedulable = self._queues.unschedulable
+        known = unschedulable.get(entry.key)
+        if known is None:
             self._queues.park(entry, event)
+        elif known.timestamp_ns == entry.timestamp_ns:
+            unschedulable.replace(entry)  # in its place, as most updates leave it
+        else:
+            unschedulable.remove(entry.key)
+            unschedulable.put(entry)
 
     def _hold(self, gated: Entry, entry: Entry, event: str) -> None:
         known = self._queues.unschedulable.get(gated.key)
@@ -373,6 +390,13 @@ class RulesV134(ABC):
             self._parts.nominator.follow_status(new)
         else:
             self._parts.nominator.follow_update(old, new)
+
+
+def _of_same_kind(old: QueuedPod, new: QueuedPod) -> QueuedPod:
+    """Return the new version with what the old one was spread by, for as long as labels stay."""
+    if old.spread_selector is None or old.labels != new.labels:
+        return new
+    return new._replace(spread_selector=old.spread_selector)
 
 
 def _pre_enqueued(entry: Entry) -> Entry:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from services.kube.selector import LabelSelector
 from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.config import QueueConfig
@@ -171,13 +172,14 @@ class SchedulingQueue:
         cycle: int | None = None,
         pod: QueuedPod | None = None,
         gates: tuple[str, ...] = (),
+        spread_selector: LabelSelector | None = None,
     ) -> Requeued | AlreadyPresent | NotInFlight:
         """Take back a pod whose cycle failed, and end the pop.
 
         `pod` is its version by now, the popped one unless given; `gates` hold it from now on,
-        where there are any. `cycle` is what the rules that count moves compare, the pop's own
-        unless given. A pod that stands in a
-        sub-queue already is refused, and this copy of it is gone.
+        where there are any, and `spread_selector` is what default spread constraints counted.
+        `cycle` is what the rules that count moves compare, the pop's own unless given. A pod that
+        stands in a sub-queue already is refused, and this copy of it is gone.
         """
         self._parts.advance(now_ns)
         popped = self._parts.pops.end(pop_id)
@@ -186,6 +188,8 @@ class SchedulingQueue:
         pod = popped.pod if pod is None else pod
         if gates:
             pod = pod._replace(gates=gates)
+        if spread_selector is not None:
+            pod = pod._replace(spread_selector=spread_selector)
         return self._rules.give_back(popped, pod, failure, popped.cycle if cycle is None else cycle)
 
     def done(self, pop_id: PopId) -> Done:

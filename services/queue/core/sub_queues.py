@@ -16,6 +16,10 @@ from services.queue.core.incoming import IncomingPods, SubQueue
 from services.queue.core.pod import PodKey, PodRef, QueuedPod
 from services.queue.core.unschedulable import UnschedulablePods
 
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_ACTIVE, _BACKOFF, _ERROR_BACKOFF = SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.ERROR_BACKOFF
+_UNSCHEDULABLE = SubQueue.UNSCHEDULABLE
+
 
 class SubQueues:
     """activeQ, the two backoffQs and the unschedulable pods; what comes in is counted by event.
@@ -36,14 +40,20 @@ class SubQueues:
     def where(self, key: PodKey) -> SubQueue | None:
         """Return where a pod stands: unschedulable first, then active, then backing off."""
         if key in self.unschedulable:
-            return SubQueue.UNSCHEDULABLE
+            return _UNSCHEDULABLE
         if key in self.active:
-            return SubQueue.ACTIVE
-        return SubQueue.BACKOFF if self.backs_off(key) else None
+            return _ACTIVE
+        return _BACKOFF if self.backs_off(key) else None
 
     def backs_off(self, key: PodKey) -> bool:
         """Tell whether a pod stands in one of the backoffQs."""
         return key in self.backoff or key in self.error_backoff
+
+    def leave_waiting(self, key: PodKey) -> None:
+        """Take a pod out of the unschedulable pods and the backoffQs, wherever it stands."""
+        self.unschedulable.remove(key)
+        self.backoff.remove(key)
+        self.error_backoff.remove(key)
 
     def remove_backing_off(self, key: PodKey) -> Entry | None:
         """Take a pod out of the backoffQs; None if it is in neither."""
@@ -52,26 +62,26 @@ class SubQueues:
     def activate(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` active because of `event`."""
         self.active.put(entry)
-        self.incoming.record(SubQueue.ACTIVE, event)
-        return SubQueue.ACTIVE
+        self.incoming.record(_ACTIVE, event)
+        return _ACTIVE
 
     def back_off(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off because of `event`."""
         self.backoff.put(entry)
-        self.incoming.record(SubQueue.BACKOFF, event)
-        return SubQueue.BACKOFF
+        self.incoming.record(_BACKOFF, event)
+        return _BACKOFF
 
     def back_off_error(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off after an error because of `event`."""
         self.error_backoff.put(entry)
-        self.incoming.record(SubQueue.BACKOFF, event)
-        return SubQueue.ERROR_BACKOFF
+        self.incoming.record(_BACKOFF, event)
+        return _ERROR_BACKOFF
 
     def park(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` unschedulable because of `event`."""
         self.unschedulable.put(entry)
-        self.incoming.record(SubQueue.UNSCHEDULABLE, event)
-        return SubQueue.UNSCHEDULABLE
+        self.incoming.record(_UNSCHEDULABLE, event)
+        return _UNSCHEDULABLE
 
     def hold(self, pod: PodRef, gates: tuple[str, ...]) -> None:
         """Change which gates hold a pod, in its entries, wherever they stand."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from services.kube.pod import Pod
+from services.kube.selector import LabelSelector
 from services.scheduler.core import events
 from services.scheduler.core.assumption import TurnedDown, why_not_bound
 from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
@@ -25,6 +26,8 @@ from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin_guard import PluginFailed
+from services.scheduler.core.plugins.pod_topology_spread import PodTopologySpread
+from services.scheduler.core.plugins.pod_topology_spread_rules import default_selector
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
@@ -180,11 +183,19 @@ class Attempts:
                 plugins=verdict.plugins,
                 pending_plugins=verdict.pending_plugins,
                 is_error=not verdict.plugins and not verdict.pending_plugins,
+                spread_selector=self._spread_selector(pod, verdict),
             )
         self._mirror.given_back(pod)
         cleared = self._nominate(pod, verdict.nominated_node_name)
         steps = (CommitPop(attempt.head.pop), requeue, *cleared, *after)
         return attempt.decided(verdict, steps, phases_ns)
+
+    def _spread_selector(self, pod: Pod, verdict: Refused) -> LabelSelector | None:
+        """Return what default spread constraints counted where they refused, for the hints."""
+        if not self._queue.has_hints or PodTopologySpread.name not in verdict.plugins:
+            return None
+        own = pod.spec.topology_spread_constraints
+        return None if own else default_selector(pod, self._snapshot.catalog)
 
     def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
         """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""

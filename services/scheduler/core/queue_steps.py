@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from services.kube.selector import LabelSelector
 from services.scheduler.core.events_operations import QueueOperation
 
 
@@ -33,13 +34,17 @@ class CommitPop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddUnschedulable:
-    """Give a pop back. `cycle` is the queue's cycle at the failure, None for the pop's own."""
+    """Give a pop back. `cycle` is the queue's cycle at the failure, None for the pop's own.
+
+    `spread_selector` picks the pods that default spread constraints counted, where they refused.
+    """
 
     pop: PopId
     plugins: tuple[str, ...] = ()
     pending_plugins: tuple[str, ...] = ()
     is_error: bool = False
     cycle: int | None = None
+    spread_selector: LabelSelector | None = None
 
 
 @dataclass(frozen=True, slots=True)

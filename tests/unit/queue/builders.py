@@ -45,11 +45,12 @@ def make_entry(
     at_ns: int = 0,
     sequence: int = 1,
     attempts: int = 1,
+    sort_key: bytes = b"",
     affinity: tuple[AffinityTerm, ...] = (),
 ) -> Entry:
     """Return an entry added and last failed at `at_ns`."""
     return Entry(
-        pod=make_queued_pod(name, priority=priority, affinity=affinity),
+        pod=make_queued_pod(name, priority=priority, sort_key=sort_key, affinity=affinity),
         timestamp_ns=at_ns,
         initial_attempt_ns=at_ns,
         attempts=attempts,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import MappingProxyType
 
 import pytest
 
@@ -43,12 +44,14 @@ from services.kube.volumes import (
 )
 from services.queue.core.cluster_event import event_of
 from services.queue.core.happening import Happening, happened
-from services.queue.core.hints.in_tree import IN_TREE, hint_of
+from services.queue.core.hints.in_tree import IN_TREE, hint_of, in_tree
+from services.queue.core.hints.profiles import HintProfile, HintProfiles
 from services.queue.core.pod import QueuedPod
 
 GIB = 1 << 30
 WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))
-HARD = UnsatisfiableAction.DO_NOT_SCHEDULE
+HARD, SOFT = UnsatisfiableAction.DO_NOT_SCHEDULE, UnsatisfiableAction.SCHEDULE_ANYWAY
+NO_PROFILES: HintProfiles = MappingProxyType({})
 ZONED = TopologySpreadConstraint(
     max_skew=1, topology_key=LABEL_ZONE, when_unsatisfiable=HARD, selector=WEB
 )
@@ -83,9 +86,16 @@ def assigned(
     )
 
 
-def says(plugin: str, label: str, pod: QueuedPod, old: object = None, new: object = None) -> bool:
-    """Return what the plugin's hint answers to an event."""
-    hint = hint_of(plugin, label)
+def says(
+    plugin: str,
+    label: str,
+    pod: QueuedPod,
+    old: object = None,
+    new: object = None,
+    profiles: HintProfiles = NO_PROFILES,
+) -> bool:
+    """Return what the plugin's hint answers to an event, under the arguments of `profiles`."""
+    hint = hint_of(plugin, label, in_tree(profiles))
     assert hint is not None, f"{plugin} has no hint for {label}"
     return hint(pod, happened(label, old, new))
 
@@ -288,9 +298,55 @@ def test_spread_looks_at_nodes_with_all_topology_keys() -> None:
     assert says("PodTopologySpread", "NodeTaintChange", pod, tainted, here)
 
 
-def test_a_pod_without_constraints_of_its_own_is_queued() -> None:
-    """Its profile's defaults refused it, which are not known here."""
-    assert says("PodTopologySpread", "AssignedPodAdd", waiting(PodSpec()), new=assigned(app="db"))
+def test_a_pod_without_constraints_of_its_own_has_its_profiles() -> None:
+    """Counted as the scheduler has told; where it has not, any pod of the namespace may count."""
+    defaults = (replace(ZONED, selector=None), replace(ZONED, when_unsatisfiable=SOFT))
+    profiles = {"default-scheduler": HintProfile(default_constraints=defaults)}
+    pod, web, plain = waiting(PodSpec()), assigned(app="web"), assigned(app="db")
+    told = pod._replace(spread_selector=WEB)
+    far = assigned(app="web", namespace="other")
+    for each, other, queued in (
+        (pod, plain, True),
+        (pod, far, False),
+        (told, plain, False),
+        (told, web, True),
+    ):
+        said = says("PodTopologySpread", "AssignedPodAdd", each, new=other, profiles=profiles)
+        assert said is queued
+    zoned, bare = Node(name="n", labels={LABEL_ZONE: "a"}), Node(name="n")
+    for each in (pod, told):
+        assert says("PodTopologySpread", "NodeAdd", each, new=zoned, profiles=profiles)
+        assert not says("PodTopologySpread", "NodeAdd", each, new=bare, profiles=profiles)
+
+
+def test_upstreams_own_default_constraints_forbid_nothing() -> None:
+    """No pod counts for them, and every node has all their keys."""
+    pod = waiting(PodSpec())
+    assert not says("PodTopologySpread", "AssignedPodAdd", pod, new=assigned(app="web"))
+    assert says("PodTopologySpread", "NodeAdd", pod, new=Node(name="n"))
+    other = waiting(PodSpec(scheduler_name="other"))
+    hard = HintProfile(default_constraints=(replace(ZONED, selector=None),))
+    profiles = {"default-scheduler": hard}
+    assert says("PodTopologySpread", "NodeAdd", other, new=Node(name="n"), profiles=profiles)
+
+
+def test_the_affinity_that_a_profile_adds_must_match_the_node_as_it_is() -> None:
+    """But its change alone helps nobody, as upstream has it."""
+    term = NodeSelectorTerm(
+        match_expressions=(Requirement(key="pool", operator=Operator.IN, values=("a",)),)
+    )
+    profiles = {"default-scheduler": HintProfile(added_required=NodeSelector(terms=(term,)))}
+    pod = waiting(PodSpec(node_selector={"disk": "ssd"}))
+    both, pool, disk = (
+        Node(name="n", labels=labels)
+        for labels in ({"disk": "ssd", "pool": "a"}, {"pool": "a"}, {"disk": "ssd"})
+    )
+    change = "NodeLabelChange"
+    assert says("NodeAffinity", "NodeAdd", pod, new=both, profiles=profiles)
+    assert not says("NodeAffinity", "NodeAdd", pod, new=disk, profiles=profiles)
+    assert says("NodeAffinity", "NodeAdd", pod, new=disk)
+    assert says("NodeAffinity", change, pod, pool, both, profiles=profiles)
+    assert not says("NodeAffinity", change, pod, disk, both, profiles=profiles)
 
 
 def test_affinity_wants_a_match_and_anti_affinity_wants_one_less() -> None:

@@ -15,6 +15,7 @@ from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.builders import make_pod
 from tests.unit.queue.builders import make_queued_pod, names, pop, seconds
 
 WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))
@@ -117,6 +118,20 @@ def test_an_update_in_flight_is_judged_when_the_pod_comes_back() -> None:
     assert queue.pending() == ()
     queue.add_unschedulable(popped.id, now_ns=2, failure=FIT, pod=tolerant)
     assert waiting(queue) == ["a"]
+
+
+def test_an_update_that_helps_nothing_leaves_a_pod_in_its_place() -> None:
+    """By what it waits since, so that the oldest pod is found at once however many are updated."""
+    pods = [make_queued_pod(name) for name in "abc"]
+    for hints in (True, False):
+        queue = queue_of(*pods, hints=hints)
+        for second in range(3):
+            refuse(queue, now_ns=seconds(second))
+        for pod in pods[:2]:
+            changed = pod._replace(nominated_node_name="n")
+            assert queue.update(pod, changed, now_ns=seconds(3)) is SubQueue.UNSCHEDULABLE
+        assert waiting(queue) == ["a", "b", "c"]
+        assert queue.next_wakeup_ns(seconds(3)) == seconds(330)
 
 
 def test_an_event_of_before_the_pop_helps_nobody() -> None:
@@ -231,6 +246,19 @@ def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
     label_change = happened("AssignedPodLabelChange")
     assert queue.assigned_update(near, now_ns=1, happening=label_change) == 1
     assert waiting(queue) == ["plain"]
+
+
+def test_an_assigned_pod_that_asks_for_less_may_help_any_pod() -> None:
+    """Not only those who wait for its like."""
+    queue = queue_of(make_queued_pod("a")._replace(spec=make_pod("a").req(cpu="1").obj().spec))
+    refuse(queue)
+    near = AssignedPod(namespace="ns", labels={})
+    label_change = happened("AssignedPodUpdatePodLabel")
+    assert queue.assigned_update(near, now_ns=1, happening=label_change) == 0
+    before = make_pod("b").req(cpu="4").node("n").obj()
+    after = make_pod("b").req(cpu="2").node("n").obj()
+    less = happened("AssignedPodUpdatePodScaleDown", before, after)
+    assert queue.assigned_update(near, now_ns=1, happening=less) == 1
 
 
 def test_a_closed_queue_forgets_what_is_in_flight() -> None:

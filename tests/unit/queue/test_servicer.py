@@ -381,6 +381,71 @@ def test_registrations_are_checked_by_name() -> None:
         assert error.value.field == field
 
 
+def test_profiles_are_checked_by_name() -> None:
+    """Their constraints have no selector, and each profile is named once."""
+    constraint = affinity_pb2.TopologySpreadConstraint(
+        max_skew=1, topology_key="zone", when_unsatisfiable="DoNotSchedule"
+    )
+    selecting = affinity_pb2.TopologySpreadConstraint()
+    selecting.CopyFrom(constraint)
+    selecting.label_selector.SetInParent()
+    profile = queue_pb2.HintProfile
+    named = profile(scheduler_name="a", default_constraints=[constraint])
+    first, spread = "config.profiles[0]", "default_constraints[0]"
+    for profiles, field in (
+        ([profile()], f"{first}.scheduler_name"),
+        ([named, named], "config.profiles[1].scheduler_name"),
+        (
+            [profile(scheduler_name="a", default_constraints=[selecting])],
+            f"{first}.{spread}.label_selector",
+        ),
+    ):
+        with pytest.raises(FieldError) as error:
+            config_from_message(queue_pb2.QueueConfig(profiles=profiles))
+        assert error.value.field == field
+    with pytest.raises(FieldError, match="no such rule"):
+        config_from_message(queue_pb2.QueueConfig(mode="v1.20", profiles=[named]))
+
+
+def test_what_default_constraints_counted_outlives_an_update_and_a_checkpoint() -> None:
+    """While the pod's labels stay; the older modes have no use for it."""
+    plain = make_pod_message()
+    plain.metadata.labels["app"] = "web"
+    constraint = affinity_pb2.TopologySpreadConstraint(
+        max_skew=1, topology_key="zone", when_unsatisfiable="DoNotSchedule"
+    )
+    config = queue_pb2.QueueConfig(mode="v1.34")
+    config.profiles.add(scheduler_name="default-scheduler", default_constraints=[constraint])
+    session = QueueSession.start(config, live=False, metrics=QueueMetrics())
+    failed = queue_pb2.AddUnschedulable(
+        pop=POP(uid=plain.metadata.uid, cycle=1), unschedulable_plugins=["PodTopologySpread"]
+    )
+    failed.default_spread_selector.match_labels["app"] = "web"
+    changed = pod_pb2.Pod()
+    changed.CopyFrom(plain)
+    changed.status.phase = "Pending"
+    for name, message in (
+        ("add", queue_pb2.Add(pod=plain)),
+        ("pop", queue_pb2.Pop()),
+        ("add_unschedulable", failed),
+        ("update", queue_pb2.Update(old=plain, pod=changed)),
+    ):
+        kind, argument = read_named(name, message, session.reader)
+        kind.apply(session.queue, argument, 0)
+        session = session_from_plain(session_to_plain(session), QueueMetrics())
+    for app, moved in (("db", 0), ("web", 1)):
+        other = make_pod_message(name="other")
+        other.metadata.labels["app"] = app
+        other.spec.node_name = "n"
+        kind, argument = read_named(
+            "assigned_pod_add", queue_pb2.AssignedPodAdd(pod=other), session.reader
+        )
+        assert kind.apply(session.queue, argument, 1) == moved
+    with pytest.raises(FieldError) as error:
+        read_named("add_unschedulable", failed, OLD_READER)
+    assert error.value.field == "add_unschedulable.default_spread_selector"
+
+
 def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
     """Objects of other events are read only where a hint looks at them."""
     harness = Harness(mode="v1.34")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.active_queue import ActiveQueue
@@ -10,6 +12,7 @@ from services.queue.core.backoff import AttemptBackoff, BackoffLimits, PodBackof
 from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.keyed_heap import KeyedHeap
 from services.queue.core.nominator import Nominator
+from services.queue.core.orders import expiry_order, pop_order, ranked_expiry_order
 from services.queue.core.pod import AffinityTerm, AssignedPod
 from services.queue.core.ticks import FlushTicks
 from services.queue.core.unschedulable import UnschedulablePods
@@ -25,9 +28,9 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
     heap = KeyedHeap()
     for turn in range(500):
         entry = make_entry("a", at_ns=turn, sequence=turn)
-        heap.put_in_order((500 - turn, b"", 0, turn, entry.key), entry)
+        heap.put_in_order(entry.key, bytes([(500 - turn) // 256, (500 - turn) % 256]), entry)
     other = make_entry("b")
-    heap.put_in_order((0, b"", 0, 1000, other.key), other)
+    heap.put_in_order(other.key, b"", other)
     heap.remove(other.key)
     assert len(heap) == 1
     assert [entry.timestamp_ns for entry in heap.entries()] == [499]
@@ -49,10 +52,60 @@ def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
     assert names(active.first(2)) == ["high", "first"]
 
 
+def test_an_order_that_goes_and_comes_again_is_there_once() -> None:
+    """Removal is lazy, so that the heap has such an order twice."""
+    heap = KeyedHeap()
+    entry, later = make_entry("a"), make_entry("b", sequence=1)
+    heap.put_in_order(later.key, b"later", later)
+    for _ in range(3):
+        heap.put_in_order(entry.key, b"first", entry)
+        assert heap.remove(entry.key) == entry
+    heap.put_in_order(entry.key, b"first", entry)
+    heap.put_in_order(entry.key, b"first", entry)
+    assert names(heap.first(5)) == ["a", "b"]
+    assert [heap.pop(), heap.pop(), heap.pop()] == [entry, later, None]
+
+
 def test_a_sort_key_takes_the_place_of_the_priority() -> None:
-    """QueueSort is data: ascending, then the timestamp."""
-    ranks = [make_queued_pod(priority=9, sort_key=b"\2").rank, make_queued_pod(priority=9).rank]
-    assert ranks == [(0, b"\2"), (-9, b"")]
+    """QueueSort is data: ascending, as of priority 0, then the timestamp."""
+    active = ActiveQueue()
+    active.put(make_entry("low", priority=-1))
+    active.put(make_entry("second", priority=9, sort_key=b"\2"))
+    active.put(make_entry("first", priority=-9, sort_key=b"\1\1"))
+    active.put(make_entry("plain"))
+    active.put(make_entry("high", priority=1))
+    assert names(active.entries()) == ["high", "plain", "first", "second", "low"]
+
+
+ranks = st.tuples(
+    st.one_of(
+        st.just(b""), st.binary(max_size=3), st.lists(st.sampled_from(b"\0\1\xff")).map(bytes)
+    ),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 2**62),
+    st.integers(0, 2**40),
+)
+
+
+@given(one=ranks, other=ranks, ends=st.tuples(st.integers(-1, 2**62), st.integers(-1, 2**62)))
+def test_orders_as_bytes_stand_as_their_parts_do(
+    one: tuple[bytes, int, int, int],
+    other: tuple[bytes, int, int, int],
+    ends: tuple[int, int],
+) -> None:
+    """Whatever the numbers and the sort keys, zero bytes and prefixes among them."""
+    entries, parts = [], []
+    for sort_key, priority, at_ns, sequence in (one, other):
+        entries.append(
+            make_entry("a", sort_key=sort_key, priority=priority, at_ns=at_ns, sequence=sequence)
+        )
+        parts.append((0 if sort_key else -priority, sort_key, at_ns, sequence))
+    a, b = entries
+    assert (pop_order(a) < pop_order(b)) == (parts[0] < parts[1])
+    ranked = [ranked_expiry_order(each, end) for each, end in zip(entries, ends, strict=True)]
+    assert (ranked[0] < ranked[1]) == ((ends[0], *parts[0]) < (ends[1], *parts[1]))
+    plain = [expiry_order(each, end) for each, end in zip(entries, ends, strict=True)]
+    assert (plain[0] < plain[1]) == ((ends[0], one[3]) < (ends[1], other[3]))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,9 @@ queueing hints on and the feature gates at their defaults.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
 from services.queue.core.cluster_event import event_of
 from services.queue.core.happening import HintFunction
 from services.queue.core.hints import (
@@ -25,6 +28,7 @@ from services.queue.core.hints import (
     volume_restrictions,
     volume_zone,
 )
+from services.queue.core.hints.profiles import HintProfiles, ProfiledHint
 from services.queue.core.registrations import Registration
 
 _Row = tuple[str, str, HintFunction | None]
@@ -42,22 +46,12 @@ _ROWS: tuple[_Row, ...] = (
     ("TaintToleration", "NodeAdd", taint_toleration.after_node_change),
     ("TaintToleration", "NodeTaintChange", taint_toleration.after_node_change),
     ("TaintToleration", "PodTolerationChange", taint_toleration.after_toleration_change),
-    ("NodeAffinity", "NodeAdd", node_affinity.after_node_change),
-    ("NodeAffinity", "NodeLabelChange", node_affinity.after_node_change),
     ("NodePorts", "PodDelete", node_ports.after_pod_deleted),
     ("NodePorts", "NodeAdd", None),
     ("NodeResourcesFit", "PodDelete", node_resources_fit.after_pod_event),
     ("NodeResourcesFit", "PodScaleDown", node_resources_fit.after_pod_event),
     ("NodeResourcesFit", "NodeAdd", node_resources_fit.after_node_change),
     ("NodeResourcesFit", "NodeAllocatableChange", node_resources_fit.after_node_change),
-    ("PodTopologySpread", "PodAdd", pod_topology_spread.after_pod_change),
-    ("PodTopologySpread", "PodDelete", pod_topology_spread.after_pod_change),
-    ("PodTopologySpread", "PodLabelChange", pod_topology_spread.after_pod_change),
-    ("PodTopologySpread", "PodTolerationChange", pod_topology_spread.after_pod_change),
-    ("PodTopologySpread", "NodeAdd", pod_topology_spread.after_node_change),
-    ("PodTopologySpread", "NodeDelete", pod_topology_spread.after_node_change),
-    ("PodTopologySpread", "NodeLabelChange", pod_topology_spread.after_node_change),
-    ("PodTopologySpread", "NodeTaintChange", pod_topology_spread.after_node_change),
     ("InterPodAffinity", "PodAdd", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodDelete", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodLabelChange", inter_pod_affinity.after_pod_change),
@@ -93,10 +87,35 @@ _ROWS: tuple[_Row, ...] = (
     ("DefaultPreemption", "AssignedPodDelete", default_preemption.after_pod_deleted),
 )
 
-IN_TREE: tuple[Registration, ...] = tuple(
-    Registration(plugin=plugin, event=event_of(label), hint=hint) for plugin, label, hint in _ROWS
+_PROFILED_ROWS: tuple[tuple[str, str, ProfiledHint], ...] = (
+    ("NodeAffinity", "NodeAdd", node_affinity.after_node_change),
+    ("NodeAffinity", "NodeLabelChange", node_affinity.after_node_change),
+    ("PodTopologySpread", "PodAdd", pod_topology_spread.after_pod_change),
+    ("PodTopologySpread", "PodDelete", pod_topology_spread.after_pod_change),
+    ("PodTopologySpread", "PodLabelChange", pod_topology_spread.after_pod_change),
+    ("PodTopologySpread", "PodTolerationChange", pod_topology_spread.after_pod_change),
+    ("PodTopologySpread", "NodeAdd", pod_topology_spread.after_node_change),
+    ("PodTopologySpread", "NodeDelete", pod_topology_spread.after_node_change),
+    ("PodTopologySpread", "NodeLabelChange", pod_topology_spread.after_node_change),
+    ("PodTopologySpread", "NodeTaintChange", pod_topology_spread.after_node_change),
 )
-"""The registrations of upstream's plugins."""
+
+
+def in_tree(profiles: HintProfiles) -> tuple[Registration, ...]:
+    """Return the registrations of upstream's plugins, with the arguments of `profiles`."""
+    plain = [
+        Registration(plugin=plugin, event=event_of(label), hint=hint)
+        for plugin, label, hint in _ROWS
+    ]
+    profiled = [
+        Registration(plugin=plugin, event=event_of(label), hint=partial(hint, profiles=profiles))
+        for plugin, label, hint in _PROFILED_ROWS
+    ]
+    return (*plain, *profiled)
+
+
+IN_TREE: tuple[Registration, ...] = in_tree({})
+"""The same with upstream's default arguments."""
 
 _NODE_ADD = event_of("NodeAdd")
 WITHOUT_HINTS: tuple[Registration, ...] = tuple(
@@ -115,10 +134,12 @@ Source: kubernetes#109437, and the notes beside each plugin's EventsToRegister.
 """
 
 
-def hint_of(plugin: str, label: str) -> HintFunction | None:
-    """Return our hint of an in-tree plugin for an event; None where it has none."""
+def hint_of(
+    plugin: str, label: str, registered: Iterable[Registration] = IN_TREE
+) -> HintFunction | None:
+    """Return the hint that a plugin `registered` for an event; None where it has none."""
     event = event_of(label)
-    for each in IN_TREE:
+    for each in registered:
         if each.plugin == plugin and (each.event.covers(event) or event.covers(each.event)):
             return each.hint
     return None

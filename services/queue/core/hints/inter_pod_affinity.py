@@ -1,5 +1,9 @@
 """InterPodAffinity: a pod on a node comes to match the affinity, or no longer the anti-affinity.
 
+A term that selects namespaces is asked with the labels of the other pod's namespace. Upstream's
+hint forgets to give them, so that its pods wait for the leftover flush; what the term means is
+served.
+
 Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, isSchedulableAfterPodChange,
 isSchedulableAfterNodeChange; filtering.go, podMatchesAllAffinityTerms; framework/types.go,
 AffinityTerm.Matches.

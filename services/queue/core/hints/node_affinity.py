@@ -1,7 +1,7 @@
 """NodeAffinity: a node that comes to match, or matched when it came.
 
-The affinity that a profile adds for all pods is the scheduler's affair: a node that breaks it
-queues the pod for one try more than upstream's hint would.
+The affinity that a profile adds must match too. Upstream asks that of the node as it is now only:
+a pod that the added affinity alone kept away is not queued by the change that ends it.
 
 Source: kubernetes v1.34 plugins/nodeaffinity/node_affinity.go, isSchedulableAfterNodeChange;
 component-helpers/scheduling/corev1/nodeaffinity, GetRequiredNodeAffinity.
@@ -12,15 +12,19 @@ from __future__ import annotations
 from services.kube.node import Node
 from services.queue.core.happening import Happening
 from services.queue.core.hints.objects import changed, spec_of
+from services.queue.core.hints.profiles import HintProfiles, profile_of
 from services.queue.core.pod import QueuedPod
 
 
-def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
+def after_node_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintProfiles) -> bool:
     """Queue where the node matches now and did not before."""
     known = changed(happening, Node)
     if known is None:
         return True
     old, new = known
+    added = profile_of(pod, profiles).added_required
+    if added is not None and not added.matches(new.labels, new.name):
+        return False
     return _matches(pod, new) and (old is None or not _matches(pod, old))
 
 

@@ -1,10 +1,10 @@
 """PodTopologySpread: a pod that counts comes, goes or changes; a node joins or leaves a domain.
 
-A profile's default constraints are the scheduler's affair: of a pod without constraints of its
-own nothing can be said here, so that it is queued.
+A pod without constraints of its own has its profile's defaults, for the pods that its services and
+its controller select. The scheduler tells which those were; where it did not, any pod may count.
 
 Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, isSchedulableAfterPodChange,
-isSchedulableAfterNodeChange, involvedInTopologySpreading; common.go.
+isSchedulableAfterNodeChange, involvedInTopologySpreading, getConstraints; common.go.
 """
 
 from __future__ import annotations
@@ -21,20 +21,23 @@ from services.kube.spread import (
 )
 from services.queue.core.happening import Happening
 from services.queue.core.hints.objects import AnyPod, objects, pods, spec_of
+from services.queue.core.hints.profiles import HintProfiles, profile_of
 from services.queue.core.pod import QueuedPod
 
 _Constraints = tuple[TopologySpreadConstraint, ...]
 
 
-def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
+def after_pod_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintProfiles) -> bool:
     """Queue where a pod in the same namespace, or this one, comes to count or counts no more."""
     known = pods(happening)
-    hard = _hard_constraints(pod)
-    if known is None or hard is None:
+    if known is None:
         return True
     old, new = known
     if any(each is not None and not _involved(each, pod) for each in known):
         return False
+    hard = _hard_constraints(pod, profiles)
+    if hard and not spec_of(pod).topology_spread_constraints and pod.spread_selector is None:
+        return True
     if old is None or new is None:
         present = new if new is not None else old
         return present is not None and any(_counts(each, present.labels) for each in hard)
@@ -43,13 +46,13 @@ def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
     return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
 
 
-def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
+def after_node_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintProfiles) -> bool:
     """Queue where a node that has all topology keys comes, goes, or changes what matters."""
     known = objects(happening, Node)
-    hard = _hard_constraints(pod)
-    if known is None or hard is None:
+    if known is None:
         return True
     old, new = known
+    hard = _hard_constraints(pod, profiles)
     if old is None or new is None:
         present = new if new is not None else old
         return present is not None and _has_keys(present, hard)
@@ -61,15 +64,16 @@ def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
     )
 
 
-def _hard_constraints(pod: QueuedPod) -> _Constraints | None:
-    constraints = spec_of(pod).topology_spread_constraints
-    if not constraints:
-        return None
-    return tuple(
-        _keyed(each, pod.labels)
-        for each in constraints
+def _hard_constraints(pod: QueuedPod, profiles: HintProfiles) -> _Constraints:
+    own = spec_of(pod).topology_spread_constraints
+    hard = tuple(
+        each
+        for each in own or profile_of(pod, profiles).default_constraints
         if each.when_unsatisfiable is UnsatisfiableAction.DO_NOT_SCHEDULE
     )
+    if own:
+        return tuple(_keyed(each, pod.labels) for each in hard)
+    return tuple(replace(each, selector=pod.spread_selector) for each in hard)
 
 
 def _keyed(

@@ -1,0 +1,111 @@
+"""What the scheduler tells its queue of profiles, so that hints decide by their arguments."""
+
+from __future__ import annotations
+
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.kube.node import LABEL_ZONE
+from services.kube.selector import LabelSelector
+from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
+from services.kube.workloads import Service
+from services.queue.config_codec import config_from_message
+from services.queue.core.happening import happened
+from services.queue.core.pod import QueuedPod
+from services.queue.core.registrations import Registration
+from services.scheduler.codec import StepEncoder
+from services.scheduler.configuration import queue_config_of, read_configuration
+from services.scheduler.core.options import Options
+from services.scheduler.core.plugin_args import DefaultingType, PodTopologySpreadArgs
+from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.queue_steps import AddUnschedulable, Head, PopId
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.scheduler import Scheduler
+from tests.builders import make_node, make_pod, requirement
+
+FILE = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: plain
+- schedulerName: picky
+  pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        requiredDuringSchedulingIgnoredDuringExecution:
+          nodeSelectorTerms:
+          - matchExpressions: [{key: disk, operator: In, values: [ssd]}]
+  - name: PodTopologySpread
+    args:
+      defaultingType: List
+      defaultConstraints:
+      - {maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}
+"""
+
+
+def asked(mode: str = "") -> queue_pb2.QueueConfig:
+    """Return what the scheduler asks of its queue under the file."""
+    config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=FILE)
+    config.queue.mode = mode
+    return queue_config_of(config, read_configuration(config))
+
+
+def says(plugin: str, registrations: tuple[Registration, ...], scheduler: str) -> bool:
+    """Return what a plugin's hint answers to a new node without labels."""
+    spec = make_pod().scheduler(scheduler).obj().spec
+    pod = QueuedPod(uid="u", namespace="default", name="p", spec=spec)
+    event = happened("NodeAdd", None, make_node("n").obj())
+    (hint,) = [
+        each.hint
+        for each in registrations
+        if each.plugin == plugin and each.event == event.event and each.hint
+    ]
+    return hint(pod, event)
+
+
+def test_hints_go_by_the_arguments_of_the_pods_profile() -> None:
+    """The node lacks what the one profile adds, and the label that it spreads by."""
+    registrations = config_from_message(asked()).registrations
+    for plugin in ("NodeAffinity", "PodTopologySpread"):
+        assert says(plugin, registrations, "plain")
+        assert not says(plugin, registrations, "picky")
+
+
+def test_only_a_queue_with_hints_is_told_of_profiles() -> None:
+    """And only of those that add anything; the older modes would refuse it."""
+    assert [each.scheduler_name for each in asked().profiles] == ["picky"]
+    assert not asked("v1.20").profiles
+
+
+def refused_by_defaults() -> AddUnschedulable:
+    """Return how a pod is given back that no node's zone label lets in."""
+    constraint = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key=LABEL_ZONE,
+        when_unsatisfiable=UnsatisfiableAction.DO_NOT_SCHEDULE,
+    )
+    args = PodTopologySpreadArgs(
+        default_constraints=(constraint,), defaulting_type=DefaultingType.LIST
+    )
+    profile = Profile(plugins=DEFAULT_PROFILE.plugins, args={"PodTopologySpread": args})
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"], profiles=(profile,))
+    scheduler = Scheduler(options)
+    scheduler.put_object(Service(namespace="default", name="s", selector={"app": "web"}))
+    scheduler.put_node(make_node("a").obj())
+    pod = make_pod().label("app", "web").obj()
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    steps = scheduler.decide(head, 0).steps
+    return next(step for step in steps if isinstance(step, AddUnschedulable))
+
+
+def test_a_refusal_by_default_constraints_says_which_pods_were_counted() -> None:
+    """Those that the pod's service selects."""
+    step = refused_by_defaults()
+    assert step.plugins == ("PodTopologySpread",)
+    counted = LabelSelector(requirements=(requirement("app", "In", "web"),))
+    assert step.spread_selector == counted
+    encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, objects=True)
+    message = encoder.operation(step, 0).add_unschedulable
+    (told,) = message.default_spread_selector.match_expressions
+    assert (told.key, told.operator, list(told.values)) == ("app", "In", ["web"])
