@@ -128,7 +128,8 @@ class QueueReader:
         if not message.label:
             raise FieldError(f"{field}.label", 'is required, such as "NodeAdd"')
         event = event_of(message.label)
-        if not (event.is_wildcard or self._reads_objects(event)):
+        told = message.HasField("old") or message.HasField("new")
+        if not told or not (event.is_wildcard or self._reads_objects(event)):
             return Happening(event=event)
         return Happening(
             event=event,
