@@ -105,7 +105,7 @@ def test_a_refusal_by_default_constraints_says_which_pods_were_counted() -> None
     assert step.plugins == ("PodTopologySpread",)
     counted = LabelSelector(requirements=(requirement("app", "In", "web"),))
     assert step.spread_selector == counted
-    encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, reads_objects=lambda _event: True)
+    encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, lambda _: True)
     message = encoder.operation(step, 0).add_unschedulable
     (told,) = message.default_spread_selector.match_expressions
     assert (told.key, told.operator, list(told.values)) == ("app", "In", ["web"])
