@@ -199,7 +199,7 @@ class Pod:
     @property
     def is_terminal(self) -> bool:
         """Tell whether the pod has finished and frees its node."""
-        return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+        return self.phase is PodPhase.SUCCEEDED or self.phase is PodPhase.FAILED
 
     @property
     def is_terminating(self) -> bool:

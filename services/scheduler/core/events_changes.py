@@ -79,7 +79,7 @@ def first_node_change(old: Node, new: Node) -> ClusterEvent | None:
 
 
 def _pod_labels_changed(old: Pod, new: Pod) -> bool:
-    return dict(old.labels) != dict(new.labels)
+    return old.labels is not new.labels and dict(old.labels) != dict(new.labels)
 
 
 def _scaled_down(old: Pod, new: Pod) -> bool:
