@@ -27,6 +27,8 @@ _FIELDS: dict[str, tuple[str, type[Message]]] = {
     for each in object_pb2.Object.DESCRIPTOR.fields
     if each.message_type is not None
 }
+KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
+"""Kinds by the field of an Object that holds them."""
 _CLUSTER_SCOPED = (
     "Node Namespace PersistentVolume PriorityClass StorageClass CSINode VolumeAttachment CSIDriver"
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay.importers import audit, manifests, native, openb, watch
+from replay.importers import audit, manifests, native, openb, scheduler_perf, watch
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.trace.compression import head
@@ -34,9 +34,8 @@ def _importer(module: object) -> Importer:
     )
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    each.name: each for each in map(_importer, (native, watch, audit, openb, manifests))
-}
+_MODULES = (native, watch, audit, scheduler_perf, openb, manifests)
+IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
 """All formats by name. In a folder of several, the first that is there is read."""
 
 

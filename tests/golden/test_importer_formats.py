@@ -1,0 +1,57 @@
+"""Importers of other tools' formats and public data sets, on the real files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from replay.importers.options import ImportOptions
+from replay.importers.registry import open_trace
+from replay.trace.errors import TraceError
+from replay.trace.order import OrderCheck
+from replay.trace.validate import Report, validate
+from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+_TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"
+_PERF = _TRACES / "scheduler_perf"
+
+pytestmark = pytest.mark.skipif(not _TRACES.is_dir(), reason="../shared/traces is not there")
+
+
+def _report(paths: Sequence[Path], **options: object) -> Report:
+    """Import, hold the order, and report."""
+    chosen = ImportOptions(**options)  # type: ignore[arg-type]  # a test's few options
+    check = OrderCheck()
+
+    def checked() -> Iterator[Record]:
+        for record in open_trace(list(paths), options=chosen):
+            assert not check.problem(record)
+            yield record
+
+    return validate(checked())
+
+
+@pytest.mark.parametrize(
+    ("workload", "nodes", "pods"),
+    [
+        ("PreemptionBasic/1000Nodes", 1000, 5000),
+        ("PreemptionAsync/500Nodes", 500, 2500 + 50),
+        ("Unschedulable/5Nodes/1Init/10Pods", 5, 11 + 50),
+    ],
+)
+def test_upstreams_preemption_tests_are_read(workload: str, nodes: int, pods: int) -> None:
+    """A churn of five pods a second goes on for the ten seconds of the last wait."""
+    config = _PERF / "default_preemption" / "performance-config.yaml"
+    report = _report([config], workload=workload)
+    assert (report.objects["node"], report.objects["pod"]) == (nodes, pods)
+
+
+def test_a_template_that_is_missing_is_named() -> None:
+    """The excerpt refers to templates that were not handed out."""
+    config = _PERF / "misc" / "performance-config.excerpt.yaml"
+    basic = _report([config], workload="SchedulingBasic/500Nodes")
+    assert (basic.objects["node"], basic.objects["pod"]) == (500, 1500)
+    with pytest.raises(TraceError, match=r"node-with-name\.yaml: the template cannot"):
+        _report([config], workload="SchedulingWhileGated/1Node_10GatedPods")
