@@ -78,7 +78,17 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_trace
 
 
-FORMATS = ("native", "watch", "audit", "scheduler-perf", "openb", "manifests")
+FORMATS = (
+    "native",
+    "watch",
+    "audit",
+    "recorder",
+    "simkube",
+    "kwok",
+    "scheduler-perf",
+    "openb",
+    "manifests",
+)
 """What --format takes; the names of replay.importers.registry, which is loaded when needed."""
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (

@@ -35,6 +35,29 @@ _CLUSTER_SCOPED = (
 _WORKLOADS = "Pod ReplicationController ReplicaSet Deployment StatefulSet DaemonSet Job CronJob"
 CLUSTER_SCOPED = frozenset(_CLUSTER_SCOPED.split())
 WORKLOADS = frozenset(_WORKLOADS.split())
+RESOURCES = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "statefulsets": "StatefulSet",
+    "daemonsets": "DaemonSet",
+    "jobs": "Job",
+    "cronjobs": "CronJob",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "volumeattachments": "VolumeAttachment",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+}
+"""Kinds by the name of their resource, as requests name them."""
 
 
 def is_carried(raw: _Raw) -> bool:

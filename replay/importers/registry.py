@@ -7,8 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay.importers import audit, manifests, native, openb, scheduler_perf, watch
+from replay.importers import (
+    audit,
+    kwok,
+    manifests,
+    native,
+    openb,
+    recorder,
+    scheduler_perf,
+    simkube,
+    watch,
+)
 from replay.importers.issues import Issues
+from replay.importers.made_nodes import machine_amounts, with_made_nodes
 from replay.importers.options import ImportOptions
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
@@ -17,12 +28,16 @@ from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """A format: how its files are known, and how they become a trace."""
+    """A format: how its files are known, and how they become a trace.
+
+    `node_amounts` is what a node made for its traces has, unless the options say otherwise.
+    """
 
     name: str
     looked_for: str
     sniff: Callable[[Path, bytes], bool]
     load: Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
+    node_amounts: Callable[[ImportOptions], Mapping[str, str]]
 
 
 def _importer(module: object) -> Importer:
@@ -31,10 +46,11 @@ def _importer(module: object) -> Importer:
         looked_for=vars(module)["LOOKED_FOR"],
         sniff=vars(module)["sniff"],
         load=vars(module)["load"],
+        node_amounts=vars(module).get("node_amounts", machine_amounts),
     )
 
 
-_MODULES = (native, watch, audit, scheduler_perf, openb, manifests)
+_MODULES = (native, watch, audit, recorder, simkube, kwok, scheduler_perf, openb, manifests)
 IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
 """All formats by name. In a folder of several, the first that is there is read."""
 
@@ -54,7 +70,11 @@ def open_trace(
     """
     issues = Issues()
     importer, files = select(paths, format=format, issues=issues)
-    return _with_issues(importer.load(files, options or ImportOptions()), issues)
+    chosen = options or ImportOptions()
+    records = importer.load(files, chosen)
+    if chosen.made_nodes:
+        records = with_made_nodes(records, importer.node_amounts(chosen), chosen)
+    return _with_issues(records, issues)
 
 
 def select(

@@ -55,3 +55,34 @@ def test_a_template_that_is_missing_is_named() -> None:
     assert (basic.objects["node"], basic.objects["pod"]) == (500, 1500)
     with pytest.raises(TraceError, match=r"node-with-name\.yaml: the template cannot"):
         _report([config], workload="SchedulingWhileGated/1Node_10GatedPods")
+
+
+@pytest.mark.parametrize(
+    ("name", "objects", "updates", "deletes"),
+    [
+        ("bare-pods.sktrace", {"pod": 4}, 0, 0),
+        ("cronjob.sktrace", {"cron_job": 1}, 0, 1),
+        ("dsb-scaling.sktrace", {"deployment": 27}, 19, 0),
+        ("k8s-sims/trace-100.sktrace", {"pod": 1067}, 0, 0),
+        ("large_trace.json", {"deployment": 27}, 223, 0),
+        ("validation_trace.json", {"deployment": 1}, 0, 0),
+    ],
+)
+def test_simkubes_traces_are_read(
+    name: str, objects: dict[str, int], updates: int, deletes: int
+) -> None:
+    """In MessagePack with array keys, and in JSON; four bare pods have four lives."""
+    report = _report([_TRACES / "simkube" / name])
+    assert report.objects == objects
+    assert (report.counts["update"], report.counts["delete"]) == (updates, deletes)
+    assert "unknown-object" not in {each.kind for each in report.issues}
+
+
+def test_audit_events_of_googles_log_are_read() -> None:
+    """A pod is created; patches of its status come in files of their own."""
+    folder = _TRACES / "k8s" / "khi"
+    created = _report([folder / "container_recorder_test_1_1.yaml"])
+    assert (created.objects["pod"], len(created.issues)) == (1, 0)
+    paths = [folder / f"container_recorder_test_1_{number}.yaml" for number in (1, 2, 3)]
+    run = _report(paths)
+    assert next(each.count for each in run.issues if each.kind == "put-together") == 2
