@@ -23,7 +23,7 @@ class TraceArguments:
 
     paths: tuple[Path, ...]
     format: str | None
-    every_ns: int
+    every_ns: int | None
     openb_timed: bool
     openb_gpu: bool
     qos_priorities: tuple[tuple[str, int], ...]
@@ -55,7 +55,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_trace(
         paths: Sequence[Path],
         trace_format: str | None,
-        every_ns: int,
+        every_ns: int | None,
         openb_timed: bool,
         openb_gpu: bool,
         qos_priorities: Sequence[tuple[str, int]],
@@ -109,10 +109,8 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         "--every",
         "every_ns",
         type=DURATION,
-        default="0s",
-        show_default=True,
         help="Space the workloads of manifests, and the pods that scheduler_perf creates, by this "
-        "time; 0s: all come at once.",
+        "time; 0s: all come at once. [default: manifests 0s, scheduler_perf 200us]",
     ),
     click.option("--openb-timed", is_flag=True, help="OpenB: keep the data set's own times."),
     click.option(

@@ -15,8 +15,9 @@ class ImportOptions:
     """Options of all importers; each reads those that concern it.
 
     `source` and `licence` go into the header. `every_ns` spaces the workloads of manifests and the
-    pods of a performance test; 0: all come at once. `scheduler_names` are those whose pods the
-    replay schedules; pods of any other scheduler occupy the nodes that they were recorded on.
+    pods of a performance test; 0: all come at once; None: as the format has it. `scheduler_names`
+    are those whose pods the replay schedules; pods of any other scheduler occupy the nodes that
+    they were recorded on.
 
     OpenB: `openb_priorities` is the priority of each qos (the data set has none), `openb_timed`
     uses its times instead of letting all pods come at once, `openb_gpu` makes GPUs extended
@@ -34,7 +35,7 @@ class ImportOptions:
 
     source: str = ""
     licence: str = ""
-    every_ns: int = 0
+    every_ns: int | None = None
     scheduler_names: tuple[str, ...] = ("default-scheduler",)
     openb_priorities: Mapping[str, int] = field(default_factory=lambda: dict(OPENB_PRIORITIES))
     openb_timed: bool = False

@@ -29,6 +29,8 @@ from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Delete, Marker, Record
 
+# Upstream's client sends 5,000 requests a second (util.go, mustSetupCluster: QPS).
+_EVERY_NS = SECOND_NS // 5000
 _NOT_SIMULATED = frozenset(
     {
         "allocResourceClaims",
@@ -59,6 +61,7 @@ class Run:
         self._templates = Templates(numbering)
         self._issues = issues
         self._options = options
+        self._every_ns = _EVERY_NS if options.every_ns is None else options.every_ns
         self._now_ns = 0
         self._names = Names()
         self._background = Background()
@@ -132,7 +135,7 @@ class Run:
             if keep is not None:
                 keep.append(made.pod)
             yield from self._templates.pod_create(self._now_ns, made.pod)
-            yield from self._wait(self._options.every_ns)
+            yield from self._wait(self._every_ns)
         if not operation.flag("skipWaitToCompletion"):
             yield from self._wait(self._options.wait_ns)
 

@@ -108,6 +108,14 @@ def test_waits_and_the_time_between_pods_can_be_chosen(tmp_path: Path) -> None:
     assert times == [0, 1, 62, 63, 64]
 
 
+def test_pods_come_at_the_rate_of_upstreams_client(tmp_path: Path) -> None:
+    """Five thousand a second, unless another time between them is asked for."""
+    records = [each for each in _imported(tmp_path) if each.HasField("pod_create")]
+    assert records[1].at_ns - records[0].at_ns == 200_000
+    records = [each for each in _imported(tmp_path, every_ns=0) if each.HasField("pod_create")]
+    assert records[1].at_ns == records[0].at_ns
+
+
 def test_parameters_stand_above_the_workloads_own(tmp_path: Path) -> None:
     """Or make a workload that the file does not have."""
     more = _imported(tmp_path, workload="Basic/small", params={"nodes": 5})
