@@ -87,6 +87,7 @@ FORMATS = (
     "kwok",
     "scheduler-perf",
     "openb",
+    "dlrm",
     "manifests",
 )
 """What --format takes; the names of replay.importers.registry, which is loaded when needed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from replay.importers import (
     audit,
+    dlrm,
     kwok,
     manifests,
     native,
@@ -50,7 +51,7 @@ def _importer(module: object) -> Importer:
     )
 
 
-_MODULES = (native, watch, audit, recorder, simkube, kwok, scheduler_perf, openb, manifests)
+_MODULES = (native, watch, audit, recorder, simkube, kwok, scheduler_perf, openb, dlrm, manifests)
 IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
 """All formats by name. In a folder of several, the first that is there is read."""
 

@@ -86,3 +86,27 @@ def test_audit_events_of_googles_log_are_read() -> None:
     paths = [folder / f"container_recorder_test_1_{number}.yaml" for number in (1, 2, 3)]
     run = _report(paths)
     assert next(each.count for each in run.issues if each.kind == "put-together") == 2
+
+
+@pytest.mark.parametrize("path", sorted((_TRACES / "openb").glob("openb_pod_list_*.csv")))
+def test_every_variant_of_openb_is_read(path: Path) -> None:
+    """Each row is a pod; only the lists of several GPUs have neither qos nor times."""
+    report = _report([path])
+    assert report.objects["pod"] == sum(1 for _ in path.open()) - 1
+    is_short = "multigpu" in path.name
+    assert report.objects["priority_class"] == (0 if is_short else 4)
+    assert {each.kind for each in report.issues} <= {"no-request"}
+    if not is_short:
+        timed = {each.kind for each in _report([path], openb_timed=True).issues}
+        assert "never-ran" in timed
+
+
+def test_the_dlrm_trace_is_read() -> None:
+    """Counts of FORMATS.md: 7,280 were there before, 8,878 at the end."""
+    path = _TRACES / "alibaba" / "dlrm2025" / "disaggregated_DLRM_trace.csv"
+    report = _report([path], made_nodes=100)
+    assert (report.objects["pod"], report.objects["node"]) == (23_871, 100)
+    counted = {each.kind: each.count for each in report.issues if each.kind != "not-simulated"}
+    assert counted == {"there-before": 7280, "censored": 8878}
+    limits = sum(each.count for each in report.issues if each.kind == "not-simulated")
+    assert limits == 23_871 - 12_248
