@@ -88,6 +88,8 @@ FORMATS = (
     "scheduler-perf",
     "openb",
     "dlrm",
+    "google-2011",
+    "google-2019",
     "manifests",
 )
 """What --format takes; the names of replay.importers.registry, which is loaded when needed."""

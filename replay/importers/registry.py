@@ -10,6 +10,8 @@ from pathlib import Path
 from replay.importers import (
     audit,
     dlrm,
+    google2011,
+    google2019,
     kwok,
     manifests,
     native,
@@ -51,7 +53,20 @@ def _importer(module: object) -> Importer:
     )
 
 
-_MODULES = (native, watch, audit, recorder, simkube, kwok, scheduler_perf, openb, dlrm, manifests)
+_MODULES = (
+    native,
+    watch,
+    audit,
+    recorder,
+    simkube,
+    kwok,
+    scheduler_perf,
+    openb,
+    dlrm,
+    google2011,
+    google2019,
+    manifests,
+)
 IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
 """All formats by name. In a folder of several, the first that is there is read."""
 

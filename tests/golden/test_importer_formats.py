@@ -110,3 +110,21 @@ def test_the_dlrm_trace_is_read() -> None:
     assert counted == {"there-before": 7280, "censored": 8878}
     limits = sum(each.count for each in report.issues if each.kind == "not-simulated")
     assert limits == 23_871 - 12_248
+
+
+def test_googles_tables_of_2011_are_read() -> None:
+    """The first rows of each table: all are of time 0, and nothing is scheduled in them."""
+    paths = sorted((_TRACES / "google2011").glob("real-*.csv"))
+    report = _report(paths)
+    assert (report.objects["node"], report.objects["pod"]) == (1523, 1015)
+    counted = {each.kind: each.count for each in report.issues}
+    assert (counted["missing-info"], counted["no-request"]) == (79, 79)
+    assert counted["ignored-file"] == 1  # job_events
+
+
+def test_a_whole_run_of_tasks_of_2011_is_read() -> None:
+    """A made trace: ten tasks, each of which ends but one, and a machine that goes and comes."""
+    report = _report(sorted((_TRACES / "google2011" / "synthetic-fixtures").glob("*.csv")))
+    assert (report.objects["node"], report.objects["pod"]) == (7, 10)
+    assert (report.observed["finished"], report.observed["evicted"]) == (10, 1)
+    assert report.counts["usage"] == 10
