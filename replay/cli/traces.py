@@ -90,6 +90,8 @@ FORMATS = (
     "dlrm",
     "google-2011",
     "google-2019",
+    "azure-packing",
+    "alibaba-2017",
     "manifests",
 )
 """What --format takes; the names of replay.importers.registry, which is loaded when needed."""

@@ -7,12 +7,17 @@ bounded.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from types import TracebackType
 
+from replay.identity import object_uid
 from replay.importers.records import Numbering, Templates
 from replay.importers.sorting import KEPT_MAX, Sorter
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+_COPIES = struct.Struct("<i")
 
 
 class Drafts:
@@ -34,20 +39,38 @@ class Drafts:
         """Remove the files."""
         self._sorter.__exit__(kind, error, traceback)
 
-    def add(self, record: Record, rank: int = 0, number: int | None = None) -> None:
+    def add(
+        self, record: Record, rank: int = 0, number: int | None = None, copies: int = 0
+    ) -> None:
         """Take a record; of those of one time, lower ranks come first, then lower numbers.
 
-        `number` None counts what is added.
+        `number` None counts what is added. With `copies`, a pod stands for as many, which differ
+        in their names: the pod's name and a number from 0.
         """
-        self._sorter.add(record.at_ns, rank, record.SerializeToString(), number)
+        data = _COPIES.pack(copies) + record.SerializeToString()
+        self._sorter.add(record.at_ns, rank, data, number)
 
     def records(self, numbering: Numbering, templates: Templates) -> Iterator[Record]:
         """Yield the records in order and numbered; what pods have in common is taken out."""
         for data in self._sorter.sorted():
-            record = Record.FromString(data)
+            (copies,) = _COPIES.unpack_from(data)
+            record = Record.FromString(data[_COPIES.size :])
+            if copies:
+                for pod in _copied(record.pod_create.pod, copies):
+                    yield from templates.pod_create(record.at_ns, pod, record.pod_create.life)
+                continue
             kind = record.WhichOneof("record") or ""
             if kind == "pod_create":
                 life = record.pod_create.life if record.pod_create.HasField("life") else None
                 yield from templates.pod_create(record.at_ns, record.pod_create.pod, life)
             else:
                 yield numbering.record(record.at_ns, **{kind: getattr(record, kind)})
+
+
+def _copied(pod: Pod, copies: int) -> Iterator[Pod]:
+    for index in range(copies):
+        copy = Pod()
+        copy.CopyFrom(pod)
+        copy.metadata.name = f"{pod.metadata.name}-{index}"
+        copy.metadata.uid = object_uid("Pod", copy.metadata.namespace, copy.metadata.name)
+        yield copy

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replay.importers import (
+    alibaba2017,
     audit,
+    azure_packing,
     dlrm,
     google2011,
     google2019,
@@ -65,6 +67,8 @@ _MODULES = (
     dlrm,
     google2011,
     google2019,
+    azure_packing,
+    alibaba2017,
     manifests,
 )
 IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -128,3 +129,18 @@ def test_a_whole_run_of_tasks_of_2011_is_read() -> None:
     assert (report.objects["node"], report.objects["pod"]) == (7, 10)
     assert (report.observed["finished"], report.observed["evicted"]) == (10, 1)
     assert report.counts["usage"] == 10
+
+
+def test_alibabas_machines_of_2017_are_read() -> None:
+    """1,313 are added; 39 soft errors."""
+    report = _report([_TRACES / "alibaba" / "v2017" / "server_event.csv"])
+    assert report.objects["node"] == 1313
+    assert {each.kind: each.count for each in report.issues} == {"no-recovery": 39}
+
+
+def test_alibabas_batch_tasks_of_2017_begin_with_the_first_that_was_asked_for() -> None:
+    """11.9 million pods: the first thousand records are enough here."""
+    path = _TRACES / "alibaba" / "v2017" / "batch_task.csv"
+    first = list(itertools.islice(open_trace([path]), 1000))
+    assert first[3].pod_create.pod.metadata.name.startswith("batch-")
+    assert all(record.at_ns == 0 for record in first[:4])
