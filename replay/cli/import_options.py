@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -112,6 +113,11 @@ IMPORT_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] =
         help="Nodes to make for a trace that has none.",
     ),
     click.option(
+        "--nodes-from",
+        type=click.Path(exists=True, path_type=Path),
+        help="Take the nodes of another trace, such as `kubectl get nodes -o yaml`.",
+    ),
+    click.option(
         "--node-size",
         "node_amounts",
         type=Amounts(),
@@ -167,6 +173,7 @@ _NAMES = (
     "params",
     "wait_ns",
     "made_nodes",
+    "nodes_from",
     "node_amounts",
     "unit_cpu",
     "unit_memory_bytes",

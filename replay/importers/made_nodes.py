@@ -1,8 +1,8 @@
-"""Nodes for traces that have none: made by number and size."""
+"""Nodes for traces that have none: made by number and size, or taken from another trace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from replay.identity import object_uid
 from replay.importers.options import ImportOptions
@@ -31,21 +31,23 @@ def make_node(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, 
     return node
 
 
-def with_made_nodes(
-    records: Iterable[Record], amounts: Mapping[str, str], options: ImportOptions
-) -> Iterator[Record]:
-    """Yield the records, with `options.made_nodes` nodes behind the header.
+def made_nodes(amounts: Mapping[str, str], options: ImportOptions) -> Iterator[Node]:
+    """Yield `options.made_nodes` nodes.
 
     Each has `amounts`, and `options.node_amounts` in place of those of the same name.
     """
     chosen = {**amounts, **options.node_amounts}
+    for index in range(options.made_nodes):
+        yield make_node(f"node-{index:05d}", chosen, chosen)
+
+
+def with_nodes(records: Iterable[Record], nodes: Sequence[Node]) -> Iterator[Record]:
+    """Yield the records, with the nodes behind the header."""
     for record in records:
         if not record.HasField("header"):
-            record.sequence += options.made_nodes
+            record.sequence += len(nodes)
             yield record
             continue
         yield record
-        for index in range(options.made_nodes):
-            node = make_node(f"node-{index:05d}", chosen, chosen)
-            sequence = record.sequence + 1 + index
-            yield Record(at_ns=record.at_ns, sequence=sequence, create=Object(node=node))
+        for number, node in enumerate(nodes, record.sequence + 1):
+            yield Record(at_ns=record.at_ns, sequence=number, create=Object(node=node))

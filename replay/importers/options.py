@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 OPENB_PRIORITIES: Mapping[str, int] = {"Guaranteed": 1000, "LS": 1000, "Burstable": 100, "BE": 0}
 SECOND_NS = 1_000_000_000
@@ -27,7 +28,8 @@ class ImportOptions:
     test case asks for; `params` stand above the workload's own; `wait_ns` is the simulated time
     that waiting for pods takes.
 
-    Traces without nodes: `made_nodes` are made, each with `node_amounts` (quantities by resource).
+    Traces without nodes: `made_nodes` are made, each with `node_amounts` (quantities by resource),
+    or the nodes of another trace, `nodes_from`, are taken.
     Traces in shares of a machine: 1.0 stands for `unit_cpu_milli` and `unit_memory_bytes`;
     `allocatable_percent` of a node's capacity can be requested. `machine` is the machine type that
     a trace of several is read for.
@@ -44,6 +46,7 @@ class ImportOptions:
     params: Mapping[str, object] = field(default_factory=dict)
     wait_ns: int = 10 * SECOND_NS
     made_nodes: int = 0
+    nodes_from: Path | None = None
     node_amounts: Mapping[str, str] = field(default_factory=dict)
     unit_cpu_milli: int = 64_000
     unit_memory_bytes: int = 256 << 30

@@ -24,10 +24,11 @@ from replay.importers import (
     watch,
 )
 from replay.importers.issues import Issues
-from replay.importers.made_nodes import machine_amounts, with_made_nodes
+from replay.importers.made_nodes import machine_amounts, made_nodes, with_nodes
 from replay.importers.options import ImportOptions
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 
@@ -92,9 +93,18 @@ def open_trace(
     importer, files = select(paths, format=format, issues=issues)
     chosen = options or ImportOptions()
     records = importer.load(files, chosen)
-    if chosen.made_nodes:
-        records = with_made_nodes(records, importer.node_amounts(chosen), chosen)
-    return _with_issues(records, issues)
+    nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
+    if chosen.nodes_from is not None:
+        nodes += _nodes_of(chosen.nodes_from)
+    return _with_issues(with_nodes(records, nodes) if nodes else records, issues)
+
+
+def _nodes_of(path: Path) -> list[Node]:
+    """Return the nodes that a trace creates. Raises TraceError where it creates none."""
+    nodes = [record.create.node for record in open_trace([path]) if record.create.HasField("node")]
+    if not nodes:
+        raise TraceError(str(path), "nodes were to be taken from here, and it creates none")
+    return nodes
 
 
 def select(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from replay.importers.options import ImportOptions
@@ -144,3 +147,70 @@ def test_alibabas_batch_tasks_of_2017_begin_with_the_first_that_was_asked_for() 
     first = list(itertools.islice(open_trace([path]), 1000))
     assert first[3].pod_create.pod.metadata.name.startswith("batch-")
     assert all(record.at_ns == 0 for record in first[:4])
+
+
+@pytest.mark.parametrize("name", ["e", "c"])
+def test_a_recording_told_as_the_simulators_recorder_would_is_the_same(
+    name: str, tmp_path: Path
+) -> None:
+    """The recorder follows nodes, classes and pods: all but budgets and controllers."""
+    folder = _TRACES / "recordings" / name
+    lines = []
+    for kind in ("priorityclass", "nodes", "pods"):
+        with gzip.open(folder / f"{kind}.watch.jsonl.gz") as file:
+            lines += [orjson.loads(line) for line in file]
+    events = {"ADDED": "Add", "MODIFIED": "Update", "DELETED": "Delete"}
+    told = []
+    for line in sorted(lines, key=lambda line: str(line["arrival"])):
+        event = events.get(line["event"]["type"])
+        resource = line["event"]["object"]
+        if event == "Delete":
+            kept = {key: resource["metadata"].get(key) for key in ("name", "namespace")}
+            resource = {**resource, "metadata": kept, "spec": None, "status": None}
+        if event:
+            told.append({"time": line["arrival"], "event": event, "resource": resource})
+    record = tmp_path / "record.jsonl"
+    record.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in told))
+    recorded = _report([record])
+    watched = _report(sorted(folder.glob("*.watch.jsonl.gz")))
+    assert recorded.header.importer == "recorder 1"
+    for kind in ("scheduled", "nominated", "preempted", "evicted", "started", "finished"):
+        assert recorded.observed[kind] == watched.observed[kind], kind
+    assert recorded.objects["node"] == watched.objects["node"]
+    assert recorded.objects["priority_class"] == watched.objects["priority_class"]
+
+
+def test_an_audit_log_wrapped_as_google_does_is_the_same(tmp_path: Path) -> None:
+    """The same writes, in protoPayload: method and resource as names, no code but an error's."""
+    log = _TRACES / "recordings" / "e" / "audit.jsonl.gz"
+    wrapped = tmp_path / "entries.json"
+    with gzip.open(log) as file:
+        entries = [_as_google(event) for event in map(orjson.loads, file)]
+    wrapped.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in entries))
+    told, plain = _report([wrapped]), _report([log])
+    assert told.observed == plain.observed
+    assert told.objects == plain.objects
+    assert told.counts == plain.counts
+
+
+def _as_google(event: dict[str, Any]) -> dict[str, Any]:
+    """Return an audit event as an entry of Cloud Logging."""
+    named = event.get("objectRef") or {}
+    parts = [named.get("apiGroup") or "core", named.get("apiVersion") or "v1"]
+    if named.get("namespace"):
+        parts += ["namespaces", named["namespace"]]
+    parts += [named.get(key) for key in ("resource", "name", "subresource") if named.get(key)]
+    code = (event.get("responseStatus") or {}).get("code", 0)
+    payload = {
+        "@type": "type.googleapis.com/google.cloud.audit.AuditLog",
+        "authenticationInfo": {"principalEmail": (event.get("user") or {}).get("username")},
+        "methodName": f"io.k8s.core.v1.{named.get('resource')}.{event['verb']}",
+        "resourceName": "/".join(str(part) for part in parts),
+        "status": {"code": 0 if code < 300 else 5},
+        "request": event.get("requestObject") or {},
+        "response": event.get("responseObject") or {},
+    }
+    last = event["stage"] == "ResponseComplete"
+    operation = {"first": not last, "last": last}
+    time = event["stageTimestamp"]
+    return {"protoPayload": payload, "operation": operation, "timestamp": time}

@@ -29,7 +29,7 @@ def _event(at_s: int, *applied: Raw, deleted: tuple[Raw, ...] = ()) -> Raw:
     return {"ts": _T0 + at_s, "applied_objs": list(applied), "deleted_objs": list(deleted)}
 
 
-def _imported(path: Path, *events: Raw, lives: Any = None, **options: int) -> list[Record]:
+def _imported(path: Path, *events: Raw, lives: Any = None, **options: Any) -> list[Record]:
     trace: Raw = {
         "version": 2,
         "config": {"trackedObjects": {}},
@@ -40,7 +40,7 @@ def _imported(path: Path, *events: Raw, lives: Any = None, **options: int) -> li
     file = path / "a.sktrace"
     file.write_bytes(msgpack.packb(trace))
     assert recognise(file) == "simkube"
-    return list(open_trace([file], options=ImportOptions(**options)))  # type: ignore[arg-type]  # numbers only
+    return list(open_trace([file], options=ImportOptions(**options)))
 
 
 def _deployment(replicas: int) -> Raw:
@@ -132,6 +132,19 @@ def test_nodes_can_be_made_for_it(tmp_path: Path) -> None:
         "x/gpu": "4",
     }
     assert records[1].at_ns == records[0].at_ns == _T0 * S
+
+
+def test_nodes_can_be_taken_from_another_trace(tmp_path: Path) -> None:
+    """From the list that kubectl prints; a trace that has none is refused."""
+    nodes = tmp_path / "nodes.yaml"
+    nodes.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: mine}\n")
+    trace = {"nodes_from": nodes}
+    records = _imported(tmp_path, _event(0, _object("Pod", "p")), **trace)
+    assert kinds(records) == ["header", "create node", "pod_create"]
+    assert records[1].create.node.metadata.name == "mine"
+    nodes.write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: mine}\n")
+    with pytest.raises(TraceError, match=r"nodes\.yaml: nodes were to be taken from here"):
+        _imported(tmp_path, _event(0, _object("Pod", "p")), **trace)
 
 
 def test_the_same_in_json_is_read(tmp_path: Path) -> None:
