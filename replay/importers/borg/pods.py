@@ -44,6 +44,7 @@ class Task:
     queued: bool = False
     enabled_us: int | None = None
     usage: list[tuple[int, Decimal | None, Decimal | None]] = field(default_factory=list)
+    _ref: ObjectRef | None = None
 
     @property
     def key(self) -> Key:
@@ -58,9 +59,11 @@ class Task:
         return f"{collection}-{index}{since}"
 
     def ref(self) -> ObjectRef:
-        """Return the pod's reference."""
-        uid = object_uid("Pod", NAMESPACE, self.name)
-        return ObjectRef(kind="Pod", namespace=NAMESPACE, name=self.name, uid=uid)
+        """Return the pod's reference, which must not be changed."""
+        if self._ref is None:
+            uid = object_uid("Pod", NAMESPACE, self.name)
+            self._ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=self.name, uid=uid)
+        return self._ref
 
     def stop(self, at_us: int) -> None:
         """End the run."""
@@ -85,7 +88,8 @@ def task_pod(task: Task, options: ImportOptions) -> Pod:
     """Return the task's pod, gated where it was queued; on its node where it ran at the start."""
     submit, pod = task.submit, Pod()
     meta = pod.metadata
-    meta.name, meta.namespace, meta.uid = task.name, NAMESPACE, task.ref().uid
+    ref = task.ref()
+    meta.name, meta.namespace, meta.uid = ref.name, ref.namespace, ref.uid
     meta.labels[_COLLECTION] = str(submit.key[0])
     if submit.scheduling_class:
         meta.labels[_CLASS] = submit.scheduling_class
