@@ -20,7 +20,7 @@ from replay.importers.csv_rows import Row, first_fields, rows
 from replay.importers.drafts import Drafts
 from replay.importers.issues import Issues
 from replay.importers.made_nodes import make_node
-from replay.importers.options import SECOND_NS, ImportOptions
+from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
 from replay.importers.shares import amounts
@@ -58,6 +58,7 @@ _STATUSES = frozenset(
 _NAMES_BEGIN = {"task_create_time": "batch_task", "start_timestamp": "batch_instance"}
 _NODES, _PODS, _OBSERVED, _DELETES = range(1, 5)
 _PODS_OF_A_NODE = "1000"
+_INSTANCES_MAX = 10_000_000
 _Task = tuple[int, Decimal | None, Decimal | None]
 
 
@@ -161,7 +162,7 @@ class _Tables:
     def container(self, row: Row) -> None:
         """Take an online container: on its machine at the start, else created and observed."""
         at_ns, machine = self._time_ns(row, "time"), row.text("machine")
-        cpu, memory = row.number("cpus"), row.number("memory")
+        cpu, memory = row.number("cpus"), row.share("memory")
         pod = self._pod(f"online-{row.text('instance')}", "online", cpu, memory)
         node_name = f"machine-{machine}"
         if at_ns == 0 and machine in self._nodes:
@@ -173,13 +174,17 @@ class _Tables:
 
     def task(self, row: Row, *, pods: bool) -> None:
         """Take a batch task; with `pods`, its instances become pods."""
-        created_ns, cpu, memory = self._created(row), row.number("cpu"), row.number("memory")
+        created_ns, cpu, memory = self._created(row), row.number("cpu"), row.share("memory")
         name = row.text("job"), row.text("task")
         cores = None if cpu is None else cpu / 100
         if not pods:
             self._tasks[name] = created_ns, cores, memory
             return
-        count, life = row.integer("instances") or 0, self._task_life(row)
+        count = row.integer("instances") or 0
+        if not 0 <= count <= _INSTANCES_MAX:
+            problem = f"instances: {count} is no number from 0 to {_INSTANCES_MAX:,}"
+            raise TraceError(row.where, problem)
+        life = self._task_life(row, count)
         if cpu is None and memory is None:
             self._issues.add("no-request", row.where, "instances without requests", count)
         if count:
@@ -190,48 +195,48 @@ class _Tables:
         """Take a run of a batch instance."""
         name = row.text("job"), row.text("task")
         task = self._tasks.get(name)
-        started_s, ended_s = row.integer("start"), row.integer("end")
+        started_ns, ended_ns = row.seconds_ns("start"), row.seconds_ns("end")
         if task is None:
             message = "an instance of a task that batch_task does not have: without requests"
             self._issues.add("unknown-task", row.where, message)
-        start_ns = max(0, started_s or 0) * SECOND_NS
+        start_ns = max(0, started_ns or 0)
         created_ns, cores, memory = task or (start_ns, None, None)
         pod_name = f"batch-{name[0]}-{name[1]}-l{row.where.rpartition(' ')[2]}"
         pod = self._pod(pod_name, "batch", cores, memory)
-        life = self._life(row, started_s, ended_s)
-        if started_s and row.text("machine"):
+        life = self._life(row, started_ns, ended_ns)
+        if started_ns and row.text("machine"):
             self._observe(start_ns, pod, f"machine-{row.text('machine')}")
-        self._create(min(created_ns, start_ns) if started_s else created_ns, pod, life)
+        self._create(min(created_ns, start_ns) if started_ns else created_ns, pod, life)
 
     def _created(self, row: Row) -> int:
-        if (row.integer("create") or 0) < 0:
+        if (row.seconds_ns("create") or 0) < 0:
             message = "was asked for before the trace began: created at its start"
             self._issues.add("there-before", row.where, message)
         return self._time_ns(row, "create")
 
-    def _task_life(self, row: Row) -> PodLife:
+    def _task_life(self, row: Row, count: int) -> PodLife:
         message = "instances live as long as their task: batch_instance has their own times"
-        self._issues.add("task-time", row.where, message, row.integer("instances") or 0)
-        return self._life(row, row.integer("create"), row.integer("end"))
+        self._issues.add("task-time", row.where, message, count)
+        return self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))
 
-    def _life(self, row: Row, start_s: int | None, end_s: int | None) -> PodLife:
+    def _life(self, row: Row, start_ns: int | None, end_ns: int | None) -> PodLife:
         status = row.text("status")
-        if status in {"Waiting", "Ready"} or start_s is None:
+        if status in {"Waiting", "Ready"} or start_ns is None:
             self._issues.add("never-ran", row.where, "never ran: its service time is not known")
             return PodLife(censored=True)
-        if status == "Running" or not end_s:
+        if status == "Running" or not end_ns:
             message = "was still running at the end: runs until it is deleted"
             self._issues.add("censored", row.where, message)
             return PodLife(censored=True)
-        ran_s = end_s - max(0, start_s)
-        if ran_s < 0:
+        ran_ns = end_ns - max(0, start_ns)
+        if ran_ns < 0:
             self._issues.add("negative-time", row.where, "ended before it began: taken as 0 s")
-        life = PodLife(service_time_ns=max(0, ran_s) * SECOND_NS)
+        life = PodLife(service_time_ns=max(0, ran_ns))
         life.fails = status == "Failed"
         return life
 
     def _node(self, row: Row) -> Node:
-        cpus, memory = row.integer("cpus"), row.number("memory")
+        cpus, memory = row.integer("cpus"), row.share("memory")
         if cpus is None or memory is None:
             self._issues.add("no-capacity", row.where, "a machine of unknown size: nothing fits")
         base = {"cpu": str(cpus or 0), "pods": _PODS_OF_A_NODE}
@@ -267,10 +272,10 @@ class _Tables:
         self._drafts.add(Record(at_ns=at_ns, observed=observed), _OBSERVED)
 
     def _time_ns(self, row: Row, name: str) -> int:
-        seconds = row.integer(name)
-        if seconds is None:
+        at_ns = row.seconds_ns(name)
+        if at_ns is None:
             raise TraceError(row.where, f"{name} is missing")
-        return max(0, seconds) * SECOND_NS
+        return max(0, at_ns)
 
 
 def _class(name: str, value: int) -> Object:

@@ -66,6 +66,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     path, issues, numbering = paths[0], Issues(), Numbering()
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            database.text_factory = _text
             types = _types(path, database, options.machine)
             header = header_of(NAME, paths, options)
             header.times_recorded = True
@@ -73,9 +74,13 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             for name, value in PRIORITIES.values():
                 yield numbering.record(0, create=_class(name, value))
             yield from _machines(path, database, types, numbering, issues)
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"cannot be read as the trace's database: {error}") from error
     yield from numbering.issues(issues)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _types(path: Path, database: sqlite3.Connection, machine: str) -> dict[str, _Requests]:

@@ -9,9 +9,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import NoReturn
 
-from replay.importers.shares import decimal
+from replay.importers.options import SECOND_NS
+from replay.importers.shares import SHARE_MAX, decimal
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
+
+SECONDS_MAX = 4_000_000_000
+"""A time of more is none: ns since 1970 end in 2262."""
 
 
 class Row:
@@ -60,6 +64,22 @@ class Row:
             self._refuse(name, text)
         return number
 
+    def share(self, name: str) -> Decimal | None:
+        """Return a share of a machine, None for an empty field. Raises TraceError out of bounds."""
+        share = self.number(name)
+        if share is not None and not 0 <= share <= SHARE_MAX:
+            raise TraceError(self.where, f"{name}: {share} is no share from 0 to {SHARE_MAX}")
+        return share
+
+    def seconds_ns(self, name: str) -> int | None:
+        """Return a time in s as ns, None for an empty field. Raises TraceError out of bounds."""
+        seconds = self.number(name)
+        if seconds is None:
+            return None
+        if abs(seconds) > SECONDS_MAX:
+            raise TraceError(self.where, f"{name}: {self.text(name)!r} where a time in s is wanted")
+        return int((seconds * SECOND_NS).to_integral_value())
+
     def _refuse(self, name: str, text: str) -> NoReturn:
         raise TraceError(self.where, f"{name}: {text!r} where a number is wanted")
 
@@ -68,7 +88,7 @@ def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
     """Yield the rows of a file; `columns` names those of a file without a first line of names.
 
     Empty lines, and lines that begin with "#", are passed over. Raises TraceError where the file
-    is no CSV, or where a row of a file without names has another number of fields.
+    is no CSV, or where a row has another number of fields than there are columns.
     """
     with open_plain(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -81,9 +101,9 @@ def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
                 if not names:
                     names = [name.strip() for name in fields]
                     continue
-                if columns and len(fields) != len(columns):
+                if len(fields) != len(names):
                     where = f"{path}, line {reader.line_num}"
-                    problem = f"{len(fields)} fields where {len(columns)} are wanted"
+                    problem = f"{len(fields)} fields where {len(names)} are wanted"
                     raise TraceError(where, problem)
                 yield Row(path, reader.line_num, dict(zip(names, fields, strict=False)))
         except (csv.Error, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from replay.importers.csv_rows import Row, first_fields, rows
 from replay.importers.drafts import Drafts
 from replay.importers.issues import Issues
 from replay.importers.made_nodes import machine_amounts
-from replay.importers.options import SECOND_NS, ImportOptions
+from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
 from replay.importers.shares import scaled
@@ -114,9 +114,8 @@ def _life(row: Row, issues: Issues) -> PodLife:
 
 
 def _time_ns(row: Row, column: str) -> int | None:
-    seconds = row.number(column)
-    if seconds is None:
-        return None
-    if seconds < 0:
-        raise TraceError(row.where, f"{column}: {seconds} is before the trace's start")
-    return int((seconds * SECOND_NS).to_integral_value())
+    at_ns = row.seconds_ns(column)
+    if at_ns is not None and at_ns < 0:
+        problem = f"{column}: {row.text(column)} is before the trace's start"
+        raise TraceError(row.where, problem)
+    return at_ns

@@ -58,6 +58,7 @@ _TASK = (
     TaskChange.UPDATE,
     TaskChange.UPDATE,
 )
+_PRIORITIES = 1000
 _OPERATORS = (
     Operator.EQUAL,
     Operator.NOT_EQUAL,
@@ -146,8 +147,8 @@ def _machine_event(row: Row) -> Event:
         where=row.where,
         machine=row.text("machine"),
         change=_MACHINE[_code(row, "change", len(_MACHINE))],
-        cpu=row.number("cpu"),
-        memory=row.number("memory"),
+        cpu=row.share("cpu"),
+        memory=row.share("memory"),
     )
 
 
@@ -168,10 +169,10 @@ def _task_event(row: Row) -> Event:
         key=(_whole(row, "job"), _whole(row, "index")),
         change=_TASK[_code(row, "change", len(_TASK))],
         machine=row.text("machine"),
-        priority=row.integer("priority") or 0,
+        priority=_code(row, "priority", _PRIORITIES) if row.text("priority") else 0,
         scheduling_class=row.text("class"),
-        cpu=row.number("cpu"),
-        memory=row.number("memory"),
+        cpu=row.share("cpu"),
+        memory=row.share("memory"),
         apart=row.text("different_machines") in {"1", "true"},
         is_repaired=bool(row.text("missing")),
     )
@@ -192,8 +193,8 @@ def _usage(row: Row) -> Event:
         at_us=_time_us(row, "start"),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
-        cpu=row.number("cpu"),
-        memory=row.number("memory"),
+        cpu=row.share("cpu"),
+        memory=row.share("memory"),
     )
 
 

@@ -37,7 +37,8 @@ from replay.importers.borg.trace import borg_trace
 from replay.importers.issues import Issues
 from replay.importers.json_stream import json_values
 from replay.importers.options import ImportOptions
-from replay.importers.shares import decimal
+from replay.importers.recording.change import parts
+from replay.importers.shares import SHARE_MAX, decimal
 from replay.importers.sorting import Sorter
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
@@ -67,6 +68,7 @@ _TASK_NAMES = (
 _ENDS = frozenset({TaskChange.FAIL, TaskChange.FINISH, TaskChange.KILL, TaskChange.LOST})
 _MACHINE = (None, MachineChange.ADD, MachineChange.REMOVE, MachineChange.UPDATE)
 _OPERATORS = tuple(Operator)
+_PRIORITIES = 1000
 _ALLOC_SET = (1, "1", "ALLOC_SET")
 _NO_MACHINE = frozenset({"", "0", "-1", "NO_MACHINE", "DEDICATED_MACHINE"})
 
@@ -98,7 +100,7 @@ def _gather(path: Path, lines: Sorter, issues: Issues) -> None:
             if not table:
                 issues.add("unknown-line", where, "no line of a table of the trace: left out")
                 continue
-            at_us = _whole(where, raw, "start_time" if table == "usage" else "time")
+            at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
             data = orjson.dumps([where, table, raw])
             lines.add(min(at_us, AFTER_US), _RANKS[table], data)
 
@@ -127,29 +129,25 @@ def _instance(where: str, raw: _Raw) -> Event:
     is_alloc = raw.get("collection_type") in _ALLOC_SET
     request = raw.get("resource_request")
     return TaskEvent(
-        at_us=_whole(where, raw, "time"),
+        at_us=_time_us(where, raw),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
         change=_TASK[_code(where, raw, "type", _TASK_NAMES)],
         machine="" if machine in _NO_MACHINE else machine,
-        priority=_whole(where, raw, "priority", 0),
+        priority=_priority(where, raw),
         scheduling_class=str(raw.get("scheduling_class") or ""),
         cpu=_share(where, request, "cpus"),
         memory=_share(where, request, "memory"),
         in_alloc=not is_alloc and _whole(where, raw, "alloc_collection_id", 0) != 0,
         is_repaired=raw.get("missing_type") not in (None, 0, "0", "", "MISSING_TYPE_NONE"),
-        constraints=tuple(
-            _constraint(where, each)
-            for each in raw.get("constraint") or ()
-            if isinstance(each, dict)
-        ),
+        constraints=tuple(_constraint(where, each) for each in parts(raw, "constraint")),
     )
 
 
 def _collection(where: str, raw: _Raw) -> Event:
     change = _TASK[_code(where, raw, "type", _TASK_NAMES)]
     return LimitEvent(
-        at_us=_whole(where, raw, "time"),
+        at_us=_time_us(where, raw),
         where=where,
         collection=_whole(where, raw, "collection_id"),
         per_machine=_whole(where, raw, "max_per_machine", 0),
@@ -163,7 +161,7 @@ def _machine(where: str, raw: _Raw) -> Event:
     if change is None:
         raise TraceError(where, "type: a machine's event of unknown type")
     return MachineEvent(
-        at_us=_whole(where, raw, "time"),
+        at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
         change=change,
@@ -175,7 +173,7 @@ def _machine(where: str, raw: _Raw) -> Event:
 def _attribute(where: str, raw: _Raw) -> Event:
     deleted = raw.get("deleted") in (True, "true", 1, "1")
     return AttributeEvent(
-        at_us=_whole(where, raw, "time"),
+        at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
         name=str(raw.get("name") or ""),
@@ -186,7 +184,7 @@ def _attribute(where: str, raw: _Raw) -> Event:
 def _usage(where: str, raw: _Raw) -> Event:
     used = raw.get("average_usage")
     return UsageEvent(
-        at_us=_whole(where, raw, "start_time"),
+        at_us=_time_us(where, raw, "start_time"),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
         cpu=_share(where, used, "cpus"),
@@ -208,9 +206,26 @@ def _whole(where: str, raw: _Raw, name: str, default: int | None = None) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str | float):
         _refuse(where, name, value)
     try:
-        return int(value)
-    except ValueError:
+        number = int(value)
+    except (ValueError, OverflowError):
         _refuse(where, name, value)
+    if not -(2**63) <= number < 2**64:
+        _refuse(where, name, value)
+    return number
+
+
+def _time_us(where: str, raw: _Raw, name: str = "time") -> int:
+    time_us = _whole(where, raw, name)
+    if time_us < 0:
+        _refuse(where, name, raw.get(name))
+    return time_us
+
+
+def _priority(where: str, raw: _Raw) -> int:
+    priority = _whole(where, raw, "priority", 0)
+    if not 0 <= priority < _PRIORITIES:
+        _refuse(where, "priority", priority)
+    return priority
 
 
 def _code(where: str, raw: _Raw, name: str, names: Sequence[str]) -> int:
@@ -229,7 +244,7 @@ def _share(where: str, raw: object, name: str) -> Decimal | None:
     if value is None:
         return None
     number = decimal(str(value))
-    if number is None or number < 0:
+    if number is None or not 0 <= number <= SHARE_MAX:
         _refuse(where, name, value)
     return number
 

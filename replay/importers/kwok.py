@@ -20,6 +20,7 @@ from replay.importers.kinds import CLUSTER_SCOPED, RESOURCES, is_carried
 from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
+    SECOND_NS,
     Change,
     ChangeType,
     Raw,
@@ -40,6 +41,7 @@ NAME = "kwok"
 LOOKED_FOR = 'a recording of kwokctl: YAML documents of kind "ResourcePatch"'
 _YAML_HEAD = re.compile(rb"^(apiVersion|kind):\s", re.MULTILINE)
 _PATCH = re.compile(rb"^kind:\s*[\"']?ResourcePatch\b", re.MULTILINE)
+_SINCE_MAX_NS = 100 * 365 * 86_400 * SECOND_NS
 _Key = tuple[str, str, str]
 
 
@@ -103,7 +105,7 @@ class _Recording:
             self._issues.add("unknown-kind", where, message)
             return
         since_ns, method = raw.get("durationNanosecond", 0), _method(raw)
-        if not isinstance(since_ns, int) or not method:
+        if not isinstance(since_ns, int) or not 0 <= since_ns <= _SINCE_MAX_NS or not method:
             raise TraceError(where, "ResourcePatch: durationNanosecond and method are wanted")
         self._at_ns = max(self._at_ns, self._start_ns + since_ns)
         target = part(raw, "target")

@@ -36,6 +36,7 @@ SNAPSHOT_S = 12_902_960
 """When the data set was taken: a pod that is deleted then was still there."""
 _NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
 _SECOND_NS = 1_000_000_000
+_NUMBER_MAX = 4_000_000_000
 _Row = Mapping[str, str]
 
 
@@ -82,9 +83,12 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
 
 def _number(where: str, row: _Row, name: str) -> int:
     try:
-        return int(row[name] or 0)
+        number = int(row[name] or 0)
     except (KeyError, TypeError, ValueError):
+        number = -1
+    if not 0 <= number <= _NUMBER_MAX:
         raise TraceError(where, f"{name}: {row.get(name)!r} where a number is wanted") from None
+    return number
 
 
 def _node(where: str, row: _Row, options: ImportOptions) -> Object:
@@ -115,7 +119,9 @@ def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Recor
         life = _life(where, row, issues)
     pod = Pod()
     meta = pod.metadata
-    meta.name, meta.namespace = row["name"], NAMESPACE
+    meta.name, meta.namespace = row.get("name") or "", NAMESPACE
+    if not meta.name:
+        raise TraceError(where, "name is missing")
     meta.uid = object_uid("Pod", NAMESPACE, meta.name)
     pod.spec.containers.append(_container(where, row, options))
     if options.openb_gpu and row.get("gpu_spec"):

@@ -6,6 +6,9 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 
 from replay.importers.options import ImportOptions
 
+SHARE_MAX = 1000
+"""Machines that a share may be at most: what is larger is no share."""
+
 
 def decimal(text: str) -> Decimal | None:
     """Return a number that is finite; None where the text is none."""

@@ -20,6 +20,7 @@ import msgpack
 import orjson
 
 from replay.identity import name_suffix, object_uid
+from replay.importers.csv_rows import SECONDS_MAX
 from replay.importers.issues import Issues
 from replay.importers.kinds import CLUSTER_SCOPED, is_carried, metadata, to_object
 from replay.importers.options import SECOND_NS, ImportOptions
@@ -104,9 +105,9 @@ class _Trace:
         yield self._numbering.header(header)
         for number, (_, event) in enumerate(_parts(self._path, events_only=True), 1):
             where, at_ns = f"{self._path}, event {number}", int(event["ts"]) * SECOND_NS
-            for raw in event.get("applied_objs") or ():
+            for raw in _objects(where, event, "applied_objs"):
                 yield from self._applied(where, at_ns, raw)
-            for raw in event.get("deleted_objs") or ():
+            for raw in _objects(where, event, "deleted_objs"):
                 yield from self._deleted(where, at_ns, raw)
         for owner in self._facts.lives:
             if owner not in self._births:
@@ -195,10 +196,17 @@ class _Trace:
 
 def _note_event(path: Path, event: object, facts: _Facts) -> None:
     at_s = event.get("ts") if isinstance(event, dict) else None
-    if not isinstance(at_s, int):
+    if not isinstance(at_s, int) or not 0 <= at_s <= SECONDS_MAX:
         raise TraceError(str(path), "an event without ts, seconds since 1970")
     facts.start_s = at_s if facts.start_s is None else min(facts.start_s, at_s)
     facts.end_s = max(facts.end_s, at_s)
+
+
+def _objects(where: str, event: _Raw, name: str) -> list[_Raw]:
+    objects = event.get(name) or []
+    if not isinstance(objects, list) or not all(isinstance(each, dict) for each in objects):
+        raise TraceError(where, f"{name}: a list of Kubernetes objects is wanted")
+    return objects
 
 
 def _note_lives(path: Path, content: object, facts: _Facts) -> None:
@@ -206,11 +214,15 @@ def _note_lives(path: Path, content: object, facts: _Facts) -> None:
         gvk, named = owner if isinstance(owner, tuple) else owner.rpartition(":")[::2]
         namespace, _, name = str(named).rpartition("/")
         key = (str(gvk).rpartition(".")[2], namespace, name)
+        if not isinstance(by_template, dict) or not all(
+            isinstance(lives, list | tuple) for lives in by_template.values()
+        ):
+            raise TraceError(str(path), "pod_lifecycles: lives by template are wanted")
         templates = [[_read_life(path, each) for each in lives] for lives in by_template.values()]
         templates.sort(key=lambda lives: lives[0].start_s if lives else 0)
         facts.lives[key] = templates
-        ends = (life.end_s or life.start_s for lives in templates for life in lives)
-        facts.end_s = max(facts.end_s, *ends)
+        for life in (life for lives in templates for life in lives):
+            facts.end_s = max(facts.end_s, life.end_s or life.start_s)
 
 
 def _read_life(path: Path, raw: object) -> _Life:
@@ -218,6 +230,8 @@ def _read_life(path: Path, raw: object) -> _Life:
         case {"Running": int(start)}:
             return _Life(start_s=start, end_s=None)
         case {"Finished": [int(start), int(end)]} | {"start_ts": int(start), "end_ts": int(end)}:
+            if not 0 <= start <= end <= SECONDS_MAX:
+                raise TraceError(str(path), f"pod_lifecycles: {raw!r} ends before it begins")
             return _Life(start_s=start, end_s=end)
         case {"start_ts": int(start)}:
             return _Life(start_s=start, end_s=None)
@@ -248,7 +262,7 @@ def _parts(path: Path, *, events_only: bool = False) -> Iterator[tuple[str, Any]
                     continue
                 for _ in range(unpacker.read_array_header()):
                     yield "event", unpacker.unpack()
-        except (ValueError, msgpack.UnpackException) as error:
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
             problem = f"is no whole MessagePack: {error or type(error).__name__}"
             raise TraceError(str(path), problem) from error
 
@@ -258,7 +272,9 @@ def _json_parts(path: Path, data: bytes, events_only: bool) -> Iterator[tuple[st
         read = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise TraceError(str(path), f"is no JSON: {error}") from error
-    for name, value in read.items():
+    for name, value in read.items() if isinstance(read, dict) else ():
+        if name == "events" and not isinstance(value, list):
+            raise TraceError(str(path), "events: a list is wanted")
         if name == "events":
             yield from (("event", each) for each in value)
         elif not events_only:

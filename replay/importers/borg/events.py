@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
 
-AFTER_US = 2**63 - 1
-"""From here on a time means "after the window"; 2^64-1 stands for the same in some copies."""
+AFTER_US = 2**53
+"""From here on a time means "after the window", which is written as 2^63-1, or 2^64-1."""
 Key = tuple[int, int]
 """Collection (or job) and index."""
 

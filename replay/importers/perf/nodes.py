@@ -59,7 +59,8 @@ def _prepare(operation: Operation, node: Node, names: Names, index: int) -> None
     fill_in(node)
     node.metadata.labels[_HOSTNAME] = node.metadata.name
     labels = operation.mapping("labelNodePrepareStrategy")
-    if values := labels.get("labelValues"):
+    values = labels.get("labelValues")
+    if isinstance(values, list) and values:
         node.metadata.labels[str(labels.get("labelKey"))] = str(values[index % len(values)])
     if key := operation.mapping("uniqueNodeLabelStrategy").get("labelKey"):
         node.metadata.labels[str(key)] = object_uid("label", str(key), node.metadata.name)
@@ -73,14 +74,15 @@ def _csi_node(operation: Operation, node: Node) -> Object | None:
     strategy = operation.mapping("nodeAllocatableStrategy")
     if not strategy:
         return None
-    drivers = strategy.get("csiNodeAllocatable")
+    drivers, migrated = strategy.get("csiNodeAllocatable"), strategy.get("migratedPlugins")
+    migrated = migrated if isinstance(migrated, list) else []
     raw = {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
         "metadata": {
             "name": node.metadata.name,
             "uid": object_uid("CSINode", "", node.metadata.name),
-            "annotations": {_MIGRATED: ",".join(map(str, strategy.get("migratedPlugins") or ()))},
+            "annotations": {_MIGRATED: ",".join(map(str, migrated))},
         },
         "spec": {
             "drivers": [

@@ -16,6 +16,7 @@ import yaml
 from replay.trace.errors import TraceError
 
 Raw = Mapping[str, Any]
+COUNT_MAX = 10_000_000
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNITS_NS = {
     "ns": 1,
@@ -41,8 +42,10 @@ class Workload:
 
     def operations(self) -> Iterator[Operation]:
         """Yield the operations, those of pod sets one by one, numbered as upstream numbers them."""
-        index = 0
-        for position, raw in enumerate(_list(self.case, "workloadTemplate")):
+        index, template = 0, _list(self.case, "workloadTemplate")
+        if not template:
+            raise TraceError(self.where, "workloadTemplate: a list of operations is wanted")
+        for position, raw in enumerate(template):
             each = Operation(self, f"{self.where}, op {position}", raw)
             if each.code != "createPodSets":
                 yield each.numbered(index)
@@ -97,12 +100,17 @@ class Operation:
         return self
 
     def count(self, default: int | None = None) -> int:
-        """Return `countParam`'s or `count`'s value. Raises TraceError for none, or one below 0."""
+        """Return `countParam`'s or `count`'s value. Raises TraceError for one out of bounds."""
         value = self._value("count", "countparam")
         if value is None:
             value = 0 if default is None else default
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-            raise TraceError(self.where, f"{self.code}: the count {value!r} is no number from 0 on")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value <= COUNT_MAX
+        ):
+            problem = f"the count {value!r} is no number from 0 to {COUNT_MAX:,}"
+            raise TraceError(self.where, f"{self.code}: {problem}")
         return int(value)
 
     def number(self, name: str) -> int:

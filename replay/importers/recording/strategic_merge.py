@@ -54,7 +54,9 @@ def merged(old: Raw, patch: Raw) -> dict[str, Any]:
     for name, value in patch.items():
         if name.startswith(_DELETE_FROM):
             field = name.removeprefix(_DELETE_FROM)
-            result[field] = [each for each in result.get(field) or () if each not in value]
+            gone, before = value or (), result.get(field)
+            if isinstance(before, list) and isinstance(gone, list):
+                result[field] = [each for each in before if each not in gone]
         elif name[:1] == "$":
             continue
         elif value is None:
@@ -80,7 +82,9 @@ def _value(name: str, old: object, value: object) -> object:
 
 
 def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
-    if any(isinstance(each, dict) and each.get("$patch") == "replace" for each in patch):
+    if not all(isinstance(each, dict) for each in [*old, *patch]):
+        return list(patch)
+    if any(each.get("$patch") == "replace" for each in patch):
         return [each for each in patch if "$patch" not in each]
     result = list(old)
     for each in patch:
