@@ -28,5 +28,7 @@ def command(trace: TraceArguments, output: Path) -> None:
       reprieve convert nodes.yaml pods.yaml -o cluster.ktr
       reprieve convert recording/ -o recording.jsonl
       reprieve convert cluster.ktr -o cluster.jsonl      # to read it
+      reprieve convert task_events/ machine_events/ -o google.ktr
+      reprieve convert packing.sqlite --machine 16 --made-nodes 500 -o azure.ktr
     """
     write_trace(output, trace.records())

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
 from replay.cli.errors import refusing_traces
+from replay.cli.import_options import IMPORT_OPTIONS, import_values
 from replay.cli.parameters import DURATION, QOS_PRIORITY
 from reprieve.trace.v1alpha1 import trace_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceArguments:
-    """Which trace to read, and how."""
+    """Which trace to read, and how; `others` are further fields of ImportOptions."""
 
     paths: tuple[Path, ...]
     format: str | None
-    every_ns: int
+    every_ns: int | None
     openb_timed: bool
     openb_gpu: bool
     qos_priorities: tuple[tuple[str, int], ...]
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def records(self, scheduler_names: Sequence[str] = ()) -> Iterator[trace_pb2.Record]:
         """Yield the trace's records. Raises ExitError where it cannot be read.
@@ -39,6 +41,7 @@ class TraceArguments:
             openb_timed=self.openb_timed,
             openb_gpu=self.openb_gpu,
             openb_priorities={**options.OPENB_PRIORITIES, **dict(self.qos_priorities)},
+            **self.others,
         )
         if scheduler_names:
             chosen = dataclasses.replace(chosen, scheduler_names=tuple(scheduler_names))
@@ -52,7 +55,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_trace(
         paths: Sequence[Path],
         trace_format: str | None,
-        every_ns: int,
+        every_ns: int | None,
         openb_timed: bool,
         openb_gpu: bool,
         qos_priorities: Sequence[tuple[str, int]],
@@ -65,6 +68,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
             openb_timed=openb_timed,
             openb_gpu=openb_gpu,
             qos_priorities=tuple(qos_priorities),
+            others=import_values(rest),
         )
         return command(trace=trace, **rest)
 
@@ -73,6 +77,24 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
         with_trace = option(with_trace)
     return with_trace
 
+
+FORMATS = (
+    "native",
+    "watch",
+    "audit",
+    "recorder",
+    "simkube",
+    "kwok",
+    "scheduler-perf",
+    "openb",
+    "dlrm",
+    "google-2011",
+    "google-2019",
+    "azure-packing",
+    "alibaba-2017",
+    "manifests",
+)
+"""What --format takes; the names of replay.importers.registry, which is loaded when needed."""
 
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.argument(
@@ -85,16 +107,15 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--format",
         "trace_format",
-        type=click.Choice(["native", "watch", "audit", "openb", "manifests"]),
+        type=click.Choice(FORMATS),
         help="The format, where it is not recognised.",
     ),
     click.option(
         "--every",
         "every_ns",
         type=DURATION,
-        default="0s",
-        show_default=True,
-        help="Space the workloads of manifests by this time; 0s: all come at once.",
+        help="Space the workloads of manifests, and the pods that scheduler_perf creates, by this "
+        "time; 0s: all come at once. [default: manifests 0s, scheduler_perf 200us]",
     ),
     click.option("--openb-timed", is_flag=True, help="OpenB: keep the data set's own times."),
     click.option(
@@ -111,4 +132,5 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         help="OpenB: the priority of a qos, such as LS=1000; once for each. [default: Guaranteed "
         "and LS 1000, Burstable 100, BE 0]",
     ),
+    *IMPORT_OPTIONS,
 )

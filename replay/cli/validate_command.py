@@ -30,6 +30,9 @@ def command(trace: TraceArguments, output: str) -> None:
     Examples:
       reprieve validate recording/
       reprieve validate deployment.yaml -o json
+      reprieve validate cluster.sktrace --nodes-from nodes.yaml
+      reprieve validate performance-config.yaml --workload PreemptionBasic/1000Nodes
+      reprieve validate machine_events/ task_events/ --unit-cpu 64 --unit-memory 256Gi
     """
     report = validate(trace.records())
     match output:
@@ -85,3 +88,5 @@ def _print(report: Report, *, wide: bool) -> None:
     for text, count in sorted(report.warnings.items()):
         times = f" ({count:,} times)" if count > 1 else ""
         tell(f"warning   {text}{times}")
+    if not report.objects["node"]:
+        tell("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")

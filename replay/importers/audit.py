@@ -1,7 +1,8 @@
 """Audit logs of an API server (audit.k8s.io), level RequestResponse for writes.
 
 The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
-the pod is put together from the request. Writes that failed, and reads, are passed over.
+the pod is put together from the request, and so is a patch whose answer was not kept. Writes that
+failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped (log_entries.py).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from replay.importers.issues import Issues
-from replay.importers.json_stream import json_values
-from replay.importers.kinds import is_carried, listed
+from replay.importers.kinds import RESOURCES, is_carried, listed
+from replay.importers.log_entries import audit_events, is_wrapped
 from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
@@ -30,41 +31,22 @@ from replay.importers.recording.change import (
     time_ns,
 )
 from replay.importers.recording.interpreter import interpret
-from replay.trace.compression import open_plain
+from replay.importers.recording.strategic_merge import merged
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 NAME = "audit"
-LOOKED_FOR = 'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/..."'
+LOOKED_FOR = (
+    'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/...", or log entries of a '
+    "cloud that hold such events"
+)
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _Key = tuple[str, str, str]
-_KINDS = {
-    "pods": "Pod",
-    "nodes": "Node",
-    "deployments": "Deployment",
-    "replicasets": "ReplicaSet",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "priorityclasses": "PriorityClass",
-    "namespaces": "Namespace",
-    "services": "Service",
-    "replicationcontrollers": "ReplicationController",
-    "statefulsets": "StatefulSet",
-    "daemonsets": "DaemonSet",
-    "jobs": "Job",
-    "cronjobs": "CronJob",
-    "persistentvolumes": "PersistentVolume",
-    "persistentvolumeclaims": "PersistentVolumeClaim",
-    "storageclasses": "StorageClass",
-    "csinodes": "CSINode",
-    "volumeattachments": "VolumeAttachment",
-    "csidrivers": "CSIDriver",
-    "csistoragecapacities": "CSIStorageCapacity",
-}
 
 
 def sniff(path: Path, start: bytes) -> bool:
     """Tell whether a file whose content begins with `start` is an audit log."""
-    return path.suffix != ".ktr" and _HEAD.match(start) is not None
+    return path.suffix != ".ktr" and (_HEAD.match(start) is not None or is_wrapped(start))
 
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
@@ -84,10 +66,8 @@ def recorded_changes(
     def changes(issues: Issues) -> Iterator[Change]:
         log = _Log(issues)
         for path in paths:
-            with open_plain(path) as file:
-                for where, entry in json_values(file, str(path)):
-                    if isinstance(entry, dict):
-                        yield from log.read(where, entry)
+            for where, entry in audit_events(path):
+                yield from log.read(where, entry)
 
     return paths, changes
 
@@ -104,7 +84,7 @@ class _Log:
     def read(self, where: str, entry: Raw) -> Iterator[Change]:
         """Yield the changes that an entry of the log tells."""
         named = part(entry, "objectRef")
-        object_kind, verb = _KINDS.get(str(named.get("resource"))), str(entry.get("verb"))
+        object_kind, verb = RESOURCES.get(str(named.get("resource"))), str(entry.get("verb"))
         code = part(entry, "responseStatus").get("code")
         written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
         if not written or object_kind is None or not isinstance(code, int) or code >= 300:
@@ -123,9 +103,20 @@ class _Log:
         elif is_carried(answer) and kind(answer) == object_kind:
             type_ = ChangeType.ADDED if verb == "create" else ChangeType.MODIFIED
             yield self._change(where, type_, answer)
+        elif verb == "patch" and (patched := self._patched(named, object_kind, entry)) is not None:
+            message = f"patch {object_kind}: no answer was kept; put together from the request"
+            self._issues.add("put-together", where, message)
+            yield self._change(where, ChangeType.MODIFIED, patched, moved=True)
         else:
             message = f"{verb} {object_kind}: no object in the answer; log at RequestResponse"
             self._issues.add("audit-level", where, message)
+
+    def _patched(self, named: Raw, object_kind: str, entry: Raw) -> Raw | None:
+        """Return the object with the request's patch on it; None where either is not known."""
+        patch = part(entry, "requestObject")
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get((object_kind, *name))
+        return merged(last, patch) if last is not None and patch else None
 
     def _delete(self, where: str, answer: Raw, named: Raw, object_kind: str) -> Iterator[Change]:
         """Yield a deletion; a pod with a grace period to go is only asked to stop."""

@@ -18,10 +18,15 @@ _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _DECODER = json.JSONDecoder()
 
 
+class CutShortError(TraceError):
+    """The stream ends within a value, as a recorder that was stopped leaves it."""
+
+
 def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
     """Yield each value with its place, "FILE, line N". Memory is bounded by the largest value.
 
-    Raises TraceError with the line at which a value that is no JSON begins.
+    Raises TraceError with the line at which a value that is no JSON begins; CutShortError where the
+    last one is not complete.
     """
     pending, first, depth = list[bytes](), 1, 0
     for number, line in enumerate(file, 1):
@@ -43,7 +48,7 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
             pending.clear()
             depth = 0
     if pending:
-        raise TraceError(f"{name}, line {first}", "a JSON value is not complete")
+        raise CutShortError(f"{name}, line {first}", "a JSON value is not complete")
 
 
 def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:

@@ -27,12 +27,37 @@ _FIELDS: dict[str, tuple[str, type[Message]]] = {
     for each in object_pb2.Object.DESCRIPTOR.fields
     if each.message_type is not None
 }
+KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
+"""Kinds by the field of an Object that holds them."""
 _CLUSTER_SCOPED = (
     "Node Namespace PersistentVolume PriorityClass StorageClass CSINode VolumeAttachment CSIDriver"
 )
 _WORKLOADS = "Pod ReplicationController ReplicaSet Deployment StatefulSet DaemonSet Job CronJob"
 CLUSTER_SCOPED = frozenset(_CLUSTER_SCOPED.split())
 WORKLOADS = frozenset(_WORKLOADS.split())
+RESOURCES = {
+    "pods": "Pod",
+    "nodes": "Node",
+    "deployments": "Deployment",
+    "replicasets": "ReplicaSet",
+    "poddisruptionbudgets": "PodDisruptionBudget",
+    "priorityclasses": "PriorityClass",
+    "namespaces": "Namespace",
+    "services": "Service",
+    "replicationcontrollers": "ReplicationController",
+    "statefulsets": "StatefulSet",
+    "daemonsets": "DaemonSet",
+    "jobs": "Job",
+    "cronjobs": "CronJob",
+    "persistentvolumes": "PersistentVolume",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "volumeattachments": "VolumeAttachment",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+}
+"""Kinds by the name of their resource, as requests name them."""
 
 
 def is_carried(raw: _Raw) -> bool:

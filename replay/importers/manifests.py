@@ -94,7 +94,7 @@ class _Manifests:
             yield from _created(each, at_ns, numbering, templates)
         for each in self._asked:
             yield from _created(each, at_ns, numbering, templates)
-            at_ns += self._options.every_ns
+            at_ns += self._options.every_ns or 0
 
     def _add_object(self, where: str, raw: _Raw) -> None:
         kind = raw.get("kind")

@@ -11,10 +11,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from replay.identity import object_uid
+from replay.importers.drafts import Drafts
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
@@ -25,7 +25,7 @@ from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
 from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1alpha1.trace_pb2 import PodLife, Record
+from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, PodLife, Record
 
 NAME = "openb"
 LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."'
@@ -36,16 +36,8 @@ SNAPSHOT_S = 12_902_960
 """When the data set was taken: a pod that is deleted then was still there."""
 _NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
 _SECOND_NS = 1_000_000_000
+_NUMBER_MAX = 4_000_000_000
 _Row = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pod:
-    """A row of the list of pods."""
-
-    arrival_ns: int
-    pod: Pod
-    life: PodLife | None
 
 
 def sniff(path: Path, start: bytes) -> bool:
@@ -61,23 +53,21 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     header = header_of(NAME, paths, options)
     header.times_recorded = options.openb_timed
     yield numbering.header(header)
-    pods: list[_Pod] = []
     priorities: dict[str, int] = {}
-    for path in paths:
-        for where, row in _rows(path):
-            if "sn" in row:
-                yield numbering.record(0, create=_node(where, row, options))
-            elif (made := _pod(where, row, options, issues)) is not None:
-                name = made.pod.spec.priority_class_name
+    with Drafts() as drafts:
+        for path in paths:
+            for where, row in _rows(path):
+                if "sn" in row:
+                    yield numbering.record(0, create=_node(where, row, options))
+                    continue
+                made = _pod(where, row, options, issues)
+                name = made.pod_create.pod.spec.priority_class_name
                 if name:
-                    priorities[name] = made.pod.spec.priority
-                pods.append(made)
-    for name, value in sorted(priorities.items()):
-        yield numbering.record(0, create=_class(name, value))
-    if options.openb_timed:
-        pods.sort(key=lambda each: each.arrival_ns)
-    for each in pods:
-        yield from templates.pod_create(each.arrival_ns, each.pod, each.life)
+                    priorities[name] = made.pod_create.pod.spec.priority
+                drafts.add(made)
+        for name, value in sorted(priorities.items()):
+            yield numbering.record(0, create=_class(name, value))
+        yield from drafts.records(numbering, templates)
     yield from numbering.issues(issues)
 
 
@@ -93,9 +83,12 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
 
 def _number(where: str, row: _Row, name: str) -> int:
     try:
-        return int(row[name] or 0)
+        number = int(row[name] or 0)
     except (KeyError, TypeError, ValueError):
+        number = -1
+    if not 0 <= number <= _NUMBER_MAX:
         raise TraceError(where, f"{name}: {row.get(name)!r} where a number is wanted") from None
+    return number
 
 
 def _node(where: str, row: _Row, options: ImportOptions) -> Object:
@@ -117,7 +110,7 @@ def _node(where: str, row: _Row, options: ImportOptions) -> Object:
     return Object(node=node)
 
 
-def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> _Pod | None:
+def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Record:
     arrival_ns, life = 0, None
     if options.openb_timed:
         if not row.get("creation_time"):
@@ -126,7 +119,9 @@ def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> _Pod 
         life = _life(where, row, issues)
     pod = Pod()
     meta = pod.metadata
-    meta.name, meta.namespace = row["name"], NAMESPACE
+    meta.name, meta.namespace = row.get("name") or "", NAMESPACE
+    if not meta.name:
+        raise TraceError(where, "name is missing")
     meta.uid = object_uid("Pod", NAMESPACE, meta.name)
     pod.spec.containers.append(_container(where, row, options))
     if options.openb_gpu and row.get("gpu_spec"):
@@ -139,7 +134,7 @@ def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> _Pod 
         issues.add("unknown-qos", where, f"qos {qos!r} has no priority: 0")
     if not _number(where, row, "memory_mib"):
         issues.add("no-request", where, "a pod without a memory request")
-    return _Pod(arrival_ns=arrival_ns, pod=pod, life=life)
+    return Record(at_ns=arrival_ns, pod_create=PodCreate(pod=pod, life=life))
 
 
 def _container(where: str, row: _Row, options: ImportOptions) -> Container:

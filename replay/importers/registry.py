@@ -7,22 +7,43 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replay.importers import audit, manifests, native, openb, watch
+from replay.importers import (
+    alibaba2017,
+    audit,
+    azure_packing,
+    dlrm,
+    google2011,
+    google2019,
+    kwok,
+    manifests,
+    native,
+    openb,
+    recorder,
+    scheduler_perf,
+    simkube,
+    watch,
+)
 from replay.importers.issues import Issues
+from replay.importers.made_nodes import machine_amounts, made_nodes, with_nodes
 from replay.importers.options import ImportOptions
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importer:
-    """A format: how its files are known, and how they become a trace."""
+    """A format: how its files are known, and how they become a trace.
+
+    `node_amounts` is what a node made for its traces has, unless the options say otherwise.
+    """
 
     name: str
     looked_for: str
     sniff: Callable[[Path, bytes], bool]
     load: Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
+    node_amounts: Callable[[ImportOptions], Mapping[str, str]]
 
 
 def _importer(module: object) -> Importer:
@@ -31,12 +52,27 @@ def _importer(module: object) -> Importer:
         looked_for=vars(module)["LOOKED_FOR"],
         sniff=vars(module)["sniff"],
         load=vars(module)["load"],
+        node_amounts=vars(module).get("node_amounts", machine_amounts),
     )
 
 
-IMPORTERS: Mapping[str, Importer] = {
-    each.name: each for each in map(_importer, (native, watch, audit, openb, manifests))
-}
+_MODULES = (
+    native,
+    watch,
+    audit,
+    recorder,
+    simkube,
+    kwok,
+    scheduler_perf,
+    openb,
+    dlrm,
+    google2011,
+    google2019,
+    azure_packing,
+    alibaba2017,
+    manifests,
+)
+IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
 """All formats by name. In a folder of several, the first that is there is read."""
 
 
@@ -55,7 +91,20 @@ def open_trace(
     """
     issues = Issues()
     importer, files = select(paths, format=format, issues=issues)
-    return _with_issues(importer.load(files, options or ImportOptions()), issues)
+    chosen = options or ImportOptions()
+    records = importer.load(files, chosen)
+    nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
+    if chosen.nodes_from is not None:
+        nodes += _nodes_of(chosen.nodes_from)
+    return _with_issues(with_nodes(records, nodes) if nodes else records, issues)
+
+
+def _nodes_of(path: Path) -> list[Node]:
+    """Return the nodes that a trace creates. Raises TraceError where it creates none."""
+    nodes = [record.create.node for record in open_trace([path]) if record.create.HasField("node")]
+    if not nodes:
+        raise TraceError(str(path), "nodes were to be taken from here, and it creates none")
+    return nodes
 
 
 def select(

@@ -23,12 +23,10 @@ from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
     Change,
     ChangeType,
-    conditions,
-    deletion_asked,
     kind,
+    latest_ns,
     meta,
     part,
-    parts,
     time_ns,
     version_number,
 )
@@ -221,19 +219,8 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
 
 
 def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Event:
-    at_ns = _latest_ns(raw) if arrival is None else arrival
+    at_ns = latest_ns(raw) if arrival is None else arrival
     own = raw.get("metadata")
     if isinstance(own, dict):
         own.pop("managedFields", None)
     return _Event(where=where, at_ns=at_ns, arrived=arrival is not None, type=type_, raw=raw)
-
-
-def _latest_ns(raw: Any) -> int:
-    """Return the latest time that an object tells, ns since 1970: when it was changed, at most."""
-    own = meta(raw)
-    times = [time_ns(own.get("creationTimestamp"))]
-    times += [time_ns(each.get("time")) for each in parts(own, "managedFields")]
-    times += [time_ns(each.get("lastTransitionTime")) for each in conditions(raw)]
-    if deletion_asked(raw) and (gone := time_ns(own.get("deletionTimestamp"))) is not None:
-        times.append(gone - int(own.get("deletionGracePeriodSeconds") or 0) * _SECOND_NS)
-    return max((ns for ns in times if ns is not None), default=0)

@@ -147,3 +147,14 @@ def user_part(raw: Raw) -> tuple[object, ...]:
         name: value for name, value in raw.items() if name not in {"metadata", "status", "kind"}
     }
     return meta(raw).get("labels") or {}, rest
+
+
+def latest_ns(raw: Any) -> int:
+    """Return the latest time that an object tells, ns since 1970: when it was changed, at most."""
+    own = meta(raw)
+    times = [time_ns(own.get("creationTimestamp"))]
+    times += [time_ns(each.get("time")) for each in parts(own, "managedFields")]
+    times += [time_ns(each.get("lastTransitionTime")) for each in conditions(raw)]
+    if deletion_asked(raw) and (gone := time_ns(own.get("deletionTimestamp"))) is not None:
+        times.append(gone - int(own.get("deletionGracePeriodSeconds") or 0) * SECOND_NS)
+    return max((ns for ns in times if ns is not None), default=0)

@@ -1,0 +1,1 @@
+"""Google's cluster traces: what their tables tell, as records of a trace."""

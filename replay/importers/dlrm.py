@@ -1,0 +1,121 @@
+"""Alibaba's disaggregated DLRM trace of 2025: instances of recommendation services, in CSV.
+
+Columns: instance_sn, role (HN with a GPU, CN without), app_name, requests and limits of cpu
+(cores), gpu, rdma (percent of a node's), memory and disk (GiB), max_instance_per_node (-1: any
+number), and creation, scheduled and deletion time (s since the trace's start). No creation time: it
+was there before; no deletion time: it was there at the end. There are no nodes, no usage and one
+priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from replay.identity import object_uid
+from replay.importers.csv_rows import Row, first_fields, rows
+from replay.importers.drafts import Drafts
+from replay.importers.issues import Issues
+from replay.importers.made_nodes import machine_amounts
+from replay.importers.options import ImportOptions
+from replay.importers.provenance import header_of
+from replay.importers.records import Numbering, Templates
+from replay.importers.shares import scaled
+from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
+from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, PodLife, Record
+
+NAME = "dlrm"
+LOOKED_FOR = 'Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."'
+GPU, RDMA = "nvidia.com/gpu", "alibabacloud.com/rdma"
+NAMESPACE = "default"
+_HEAD = ["instance_sn", "role", "app_name"]
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is the list of instances."""
+    del path
+    return b"instance_sn" in start[:20] and first_fields(start)[:3] == _HEAD
+
+
+def node_amounts(options: ImportOptions) -> Mapping[str, str]:
+    """Return what a made node has by default: eight GPUs, its whole RDMA and 8 TiB of disk too."""
+    return {**machine_amounts(options), GPU: "8", RDMA: "100", "ephemeral-storage": "8Ti"}
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the list. Raises TraceError, with file and line, for a broken row."""
+    issues, numbering = Issues(), Numbering()
+    header = header_of(NAME, paths, options)
+    header.times_recorded = True
+    with Drafts() as drafts:
+        for path in paths:
+            for row in rows(path):
+                drafts.add(_instance(row, issues))
+        yield numbering.header(header)
+        yield from drafts.records(numbering, Templates(numbering))
+    yield from numbering.issues(issues)
+
+
+def _instance(row: Row, issues: Issues) -> Record:
+    created_ns = _time_ns(row, "creation_time")
+    if created_ns is None:
+        message = "was there before the trace began: created at its start, pending"
+        issues.add("there-before", row.where, message)
+    if (most := row.integer("max_instance_per_node") or -1) > 0:
+        message = f"at most {most} instances of an app on a node: there is no such limit for pods"
+        issues.add("not-simulated", row.where, message)
+    create = PodCreate(pod=_pod(row), life=_life(row, issues))
+    return Record(at_ns=created_ns or 0, pod_create=create)
+
+
+def _pod(row: Row) -> Pod:
+    pod = Pod()
+    meta = pod.metadata
+    meta.name, meta.namespace = row.text("instance_sn").replace("_", "-"), NAMESPACE
+    if not meta.name:
+        raise TraceError(row.where, "instance_sn is missing")
+    meta.uid = object_uid("Pod", NAMESPACE, meta.name)
+    meta.labels.update({"app": row.text("app_name"), "role": row.text("role")})
+    container = Container(name="main")
+    requests, limits = container.resources.requests, container.resources.limits
+    requests.update(_amounts(row, "request"))
+    limits.update(_amounts(row, "limit"))
+    for resource, column in ((GPU, "gpu_request"), (RDMA, "rdma_request")):
+        if count := row.integer(column):
+            requests[resource] = limits[resource] = str(count)
+    pod.spec.containers.append(container)
+    return pod
+
+
+def _amounts(row: Row, of: str) -> dict[str, str]:
+    """Return quantities of what is asked for in parts: cores to the thousandth, the rest to MiB."""
+    result = {}
+    if (cores := row.number(f"cpu_{of}")) is not None:
+        result["cpu"] = f"{scaled(cores, 1000)}m"
+    for resource, column in (("memory", "memory"), ("ephemeral-storage", "disk")):
+        if (gib := row.number(f"{column}_{of}")) is not None:
+            result[resource] = f"{scaled(gib, _GIB // _MIB)}Mi"
+    return result
+
+
+def _life(row: Row, issues: Issues) -> PodLife:
+    """Return how long the instance ran: from scheduled, or the trace's start, to deleted."""
+    deleted_ns = _time_ns(row, "deletion_time")
+    if deleted_ns is None:
+        issues.add("censored", row.where, "was there at the end: runs until it is deleted")
+        return PodLife(censored=True)
+    ran_ns = deleted_ns - (_time_ns(row, "scheduled_time") or 0)
+    if ran_ns < 0:
+        issues.add("negative-time", row.where, "deleted before it was scheduled: taken as 0 s")
+    return PodLife(service_time_ns=max(0, ran_ns))
+
+
+def _time_ns(row: Row, column: str) -> int | None:
+    at_ns = row.seconds_ns(column)
+    if at_ns is not None and at_ns < 0:
+        problem = f"{column}: {row.text(column)} is before the trace's start"
+        raise TraceError(row.where, problem)
+    return at_ns

@@ -1,0 +1,119 @@
+"""Strategic merge patches, as far as objects that a trace carries need them.
+
+A null takes a field away, a mapping is merged, and of the lists those with a merge key are merged
+element by element; all others are replaced. Directives: `$patch: delete` and `$patch: replace`,
+`$deleteFromPrimitiveList/F`, `$setElementOrder/F` and `$retainKeys`.
+
+Source: kubernetes v1.34 apimachinery pkg/util/strategicpatch/patch.go, mergeMap; the merge keys are
+the patchMergeKey tags of the fields in api/core/v1, apps/v1 and policy/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Raw = Mapping[str, Any]
+# Where two keys stand, the first that the elements have is the one: ports of containers and of
+# services are merged by different fields.
+_MERGE_KEYS: Mapping[str, tuple[str, ...]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "hostIPs": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
+    "ports": ("containerPort", "port"),
+    "resourceClaims": ("name",),
+    "resourceClaimStatuses": ("name",),
+    "schedulingGates": ("name",),
+    "topologySpreadConstraints": ("topologyKey",),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+_MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
+_DELETE_FROM, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
+
+
+def merged(old: Raw, patch: Raw) -> dict[str, Any]:
+    """Return what `old` becomes by the patch; neither is changed."""
+    if patch.get("$patch") == "replace":
+        return {name: value for name, value in patch.items() if name != "$patch"}
+    if patch.get("$patch") == "delete":
+        return {}
+    result = dict(old)
+    kept = patch.get("$retainKeys")
+    if isinstance(kept, list):
+        result = {name: value for name, value in result.items() if name in kept}
+    for name, value in patch.items():
+        if name.startswith(_DELETE_FROM):
+            field = name.removeprefix(_DELETE_FROM)
+            gone, before = value or (), result.get(field)
+            if isinstance(before, list) and isinstance(gone, list):
+                result[field] = [each for each in before if each not in gone]
+        elif name[:1] == "$":
+            continue
+        elif value is None:
+            result.pop(name, None)
+        else:
+            result[name] = _value(name, result.get(name), value)
+    for name, order in patch.items():
+        field = name.removeprefix(_ORDER)
+        if field != name and isinstance(result.get(field), list) and isinstance(order, list):
+            result[field] = _ordered(field, result[field], order)
+    return result
+
+
+def _value(name: str, old: object, value: object) -> object:
+    if isinstance(value, dict):
+        return merged(old if isinstance(old, dict) else {}, value)
+    if isinstance(value, list) and name in _MERGED_PRIMITIVES:
+        before = old if isinstance(old, list) else []
+        return [*before, *(each for each in value if each not in before)]
+    if isinstance(value, list) and name in _MERGE_KEYS:
+        return _list(name, old if isinstance(old, list) else [], value)
+    return value
+
+
+def _list(name: str, old: Sequence[Any], patch: Sequence[Any]) -> list[Any]:
+    if not all(isinstance(each, dict) for each in [*old, *patch]):
+        return list(patch)
+    if any(each.get("$patch") == "replace" for each in patch):
+        return [each for each in patch if "$patch" not in each]
+    result = list(old)
+    for each in patch:
+        key = _key(name, each)
+        place = next((at for at, one in enumerate(result) if _key(name, one) == key), None)
+        if each.get("$patch") == "delete":
+            if place is not None:
+                del result[place]
+        elif place is None:
+            result.append(merged({}, each))
+        else:
+            result[place] = merged(result[place], each)
+    return result
+
+
+def _ordered(name: str, values: Sequence[Any], order: Sequence[Any]) -> list[Any]:
+    """Return the values in the order that is asked for; what it does not name comes behind."""
+    wanted = [_key(name, each) for each in order]
+    return sorted(
+        values,
+        key=lambda each: wanted.index(key) if (key := _key(name, each)) in wanted else len(wanted),
+    )
+
+
+def _key(name: str, element: object) -> object:
+    """Return what the element is known by: its merge key, or the element itself."""
+    if not isinstance(element, dict):
+        return element
+    for field in _MERGE_KEYS.get(name, ()):
+        if field in element:
+            return field, element[field]
+    return None

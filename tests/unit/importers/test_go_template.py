@@ -1,0 +1,45 @@
+"""Tests of the part of Go's templates that object templates use."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay.importers.perf.go_template import TemplateError, expand
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("a-{{.Index}}", "a-7"),
+        ("{{ .Name }}", "n"),
+        ("{{Mod (AddInt .Index 1) 3}}", "2"),
+        ("{{DivideInt .Index 2}} {{DivideFloat .Index 2}}", "3 3.5"),
+        ("{{SubtractInt 1 .Index}}{{MultiplyFloat 2 0.5}}", "-61"),
+        ("x {{- .Index -}}  y", "x7y"),
+        ("{{/* why */}}z", "z"),
+        ('{{"text"}}', "text"),
+    ],
+)
+def test_actions_are_fields_and_arithmetic(text: str, result: str) -> None:
+    """Whole numbers print without a fraction."""
+    assert expand(text, {"Index": 7, "Name": "n"}) == result
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{{if .Index}}x{{end}}", "no function 'if'"),
+        ("{{.Other}}", "no value '.Other'"),
+        ("{{.Index | printf}}", "is not understood"),
+        ("{{Mod 1}}", "1 arguments where two are wanted"),
+        ("{{DivideInt 1 0}}", "division by zero"),
+        ("{{AddInt (.Index}}", "is not closed"),
+        ("{{AddInt 1)}}", "is not opened"),
+        ("{{AddInt .Name}}", "could not convert"),
+        ("{{}}", "is cut short"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(text: str, problem: str) -> None:
+    """Left out, it would make other objects than upstream's."""
+    with pytest.raises(TemplateError, match=problem):
+        expand(text, {"Index": 7, "Name": "n"})
