@@ -1,6 +1,7 @@
 """Replay a generated look-alike of the OpenB manifests, or any trace, and print what it took.
 
-    python -m benchmarks.openb_like [--seed N] [--batch-size K] [--spans CHOICE] [TRACE...]
+    python -m benchmarks.openb_like [--seed N] [--batch-size K] [--queue-mode MODE]
+                                    [--spans CHOICE] [TRACE...]
 
 1,213 nodes and 7,064 pods of about 160 shapes arrive at once; a handful does not fit. The services
 are child processes on loopback ports, as in any replay. Machines are noisy: compare ratios within
@@ -19,6 +20,7 @@ from pathlib import Path
 from replay.generate.presets import PRESETS
 from replay.importers.registry import open_trace
 from replay.runner import Finished, Settings, run_replay
+from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
@@ -34,6 +36,7 @@ def main() -> None:
     parser.add_argument("traces", nargs="*", type=Path, help="default: the look-alike")
     parser.add_argument("--seed", type=int, default=1, help="breaks ties (default: 1)")
     parser.add_argument("--batch-size", type=int, default=0, help="K (default: the scheduler's)")
+    parser.add_argument("--queue-mode", default="", help="v1.34, v1.20 or v1.16 (default: v1.34)")
     parser.add_argument("--spans", default="all", help='"off", "all" or a share (default: all)')
     options = parser.parse_args()
     began = time.perf_counter()
@@ -44,7 +47,9 @@ def main() -> None:
             version="benchmark",
             run_path=Path(folder) / "run",
             scheduler=scheduler_pb2.SchedulerConfig(
-                seed=options.seed, batch_size=options.batch_size
+                seed=options.seed,
+                batch_size=options.batch_size,
+                queue=queue_pb2.QueueConfig(mode=options.queue_mode),
             ),
             sampling=Sampling.parse(options.spans),
         )

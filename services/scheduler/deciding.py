@@ -13,7 +13,7 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-BLOCKED_S_MAX = 20.0
+DECIDING_S_MAX = 20.0
 """How long a round's decisions may take before those that there are get answered."""
 
 
@@ -27,12 +27,12 @@ class Deciding:
 
     def begin(self) -> None:
         """Begin a round."""
-        self._due = monotonic() + BLOCKED_S_MAX
+        self._due = monotonic() + DECIDING_S_MAX
 
     @property
     def is_due(self) -> bool:
-        """Tell whether a round that blocks has taken long enough to be answered in part."""
-        return self.blocks and monotonic() > self._due
+        """Tell whether a round has taken long enough to be answered in part."""
+        return monotonic() > self._due
 
     async def run(self, work: Callable[[], _T]) -> _T:
         """Do `work` and return what it returns.

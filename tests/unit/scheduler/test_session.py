@@ -101,7 +101,7 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
     seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One decision a message at least, in the same order."""
-    monkeypatch.setattr(deciding, "BLOCKED_S_MAX", seconds)
+    monkeypatch.setattr(deciding, "DECIDING_S_MAX", seconds)
     extender = FirstOnly()
     extender.go.set()
     session = session_of(extender)
