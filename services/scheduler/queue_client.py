@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Sequence
 
 import grpc
@@ -102,20 +103,28 @@ class QueueSession:
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self.traceparent = ""
         self._sequence = sequence
-        self._unread = 0
+        self._unread: deque[int | None] = deque()
         self._stream = link.stub.Stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
     ) -> queue_service_pb2.StreamResponse:
         """Send a batch and return its answer. Raises UnavailableError."""
-        await self.post(operations, heads)
-        while self._unread > 1:
+        await self._send(operations, heads, None)
+        while len(self._unread) > 1:
             await self._read()
         return await self._read()
 
-    async def post(self, operations: Sequence[queue_pb2.Operation], heads: int = 0) -> None:
-        """Send a batch whose answer nobody needs; a refusal shows at the next exchange."""
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Send a batch whose answer is known: all of it is applied.
+
+        A refusal shows at the next exchange, as does a queue that goes another way after all.
+        """
+        await self._send(operations, 0, len(operations))
+
+    async def _send(
+        self, operations: Sequence[queue_pb2.Operation], heads: int, applied: int | None
+    ) -> None:
         self._sequence += 1
         request = queue_service_pb2.StreamRequest(operations=operations, heads=heads)
         request.stamp.CopyFrom(self._stamp)
@@ -125,7 +134,7 @@ class QueueSession:
             await self._stream.write(request)
         except grpc.aio.AioRpcError as error:
             raise self._link.unavailable(error) from error
-        self._unread += 1
+        self._unread.append(applied)
 
     async def _read(self) -> queue_service_pb2.StreamResponse:
         try:
@@ -138,11 +147,18 @@ class QueueSession:
             ) from error
         if not isinstance(answer, queue_service_pb2.StreamResponse):
             raise UnavailableError(await self._why_ended())
-        self._unread -= 1
+        known = self._unread.popleft()
+        if known is not None and answer.applied != known:
+            raise UnavailableError(
+                f"the scheduling queue at {self._link.address} applied {answer.applied} operations "
+                f"of {known}, none of which it may refuse"
+            )
         return answer
 
     async def dump(self) -> queue_pb2.QueueState:
-        """Return the queue's whole state."""
+        """Return the queue's whole state, with all that was sent before."""
+        while self._unread:
+            await self._read()
         request = queue_service_pb2.DumpRequest(stamp=self._stamp)
         answer = await self._link.stub.Dump(request, timeout=DEADLINE_S)
         return answer.state

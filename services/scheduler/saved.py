@@ -42,6 +42,7 @@ def session_to_plain(
     plain: Plain = {
         "config": _hex(session.config),
         "at_ns": edge.at_ns,
+        "wakeup_ns": edge.wakeup_ns,
         "heads": [_hex(head) for head in edge.heads],
         "uids": [[*key, uid] for key, uid in edge.uids.items()],
         "objects": [_hex(message) for message in session.others.values()],
@@ -99,7 +100,7 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
     core.recall(told, memory)
     heads = [queue_pb2.Head.FromString(bytes.fromhex(each)) for each in plain["heads"]]
     uids = {(namespace, name): uid for namespace, name, uid in plain["uids"]}
-    session.resume(messages, Edge(plain["at_ns"], heads, uids))
+    session.resume(messages, Edge(plain["at_ns"], heads, uids, plain["wakeup_ns"]))
 
 
 def _put_object(session: SchedulerSession, message: object_pb2.Object) -> None:

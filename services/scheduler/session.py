@@ -29,7 +29,7 @@ from services.scheduler.cluster_events import (
     Unread,
 )
 from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
-from services.scheduler.core.decisions import Decision, Skipped, Stage
+from services.scheduler.core.decisions import Binding, Decision, Skipped, Stage
 from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
@@ -63,11 +63,15 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """When the last round was, the heads that the queue showed last, and the pods' uids by name."""
+    """When the last round was, what the queue showed last, and the pods' uids by name.
+
+    That is its heads, and when it wanted a tick.
+    """
 
     at_ns: int
     heads: Sequence[queue_pb2.Head]
     uids: dict[tuple[str, str], str]
+    wakeup_ns: int
 
 
 class SchedulerSession:
@@ -111,6 +115,7 @@ class SchedulerSession:
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
+        self._wakeup_ns = 0
         self.broken = ""
 
     async def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
@@ -139,7 +144,7 @@ class SchedulerSession:
     @property
     def edge(self) -> Edge:
         """Return what the session itself remembers between rounds."""
-        return Edge(self._at_ns, tuple(self._heads), dict(self._uids))
+        return Edge(self._at_ns, tuple(self._heads), dict(self._uids), self._wakeup_ns)
 
     @property
     def decoder(self) -> cluster_events.Decoder:
@@ -154,6 +159,7 @@ class SchedulerSession:
         """Go on where another session stood whose core this one's core has recalled."""
         self.messages.update((message.metadata.uid, message) for message in messages)
         self._at_ns, self._heads, self._uids = edge.at_ns, edge.heads, edge.uids
+        self._wakeup_ns = edge.wakeup_ns
 
     # Events
 
@@ -281,6 +287,11 @@ class SchedulerSession:
         left = most = round_.max_pods or 2**31
         self.deciding.begin()
         while left > 0:
+            if self._is_foregone():
+                await self.queue.post(operations)
+                self._heads = ()
+                self._settle(len(operations), round_, outcomes)
+                break
             if operations or not self._heads:
                 left -= await self._exchange(operations, round_, outcomes)
             if not self._heads or (left < most and self.deciding.is_due):
@@ -290,6 +301,19 @@ class SchedulerSession:
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
+
+    def _is_foregone(self) -> bool:
+        """Tell whether the queue's answer to what was decided is known: it is empty then.
+
+        That is so where it showed all that it had, waits for nothing, and every pod of it is bound.
+        """
+        shown = len(self._heads)
+        return (
+            0 < shown < self._batch_size
+            and shown == len(self._batch)
+            and not self._wakeup_ns
+            and all(isinstance(taken.decision.verdict, Binding) for taken in self._batch)
+        )
 
     async def _exchange(
         self,
@@ -304,7 +328,7 @@ class SchedulerSession:
         outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
         outcomes.queue_exchanges += 1
         outcomes.next_wakeup_ns = reply.next_wakeup_ns
-        self._heads = reply.heads
+        self._heads, self._wakeup_ns = reply.heads, reply.next_wakeup_ns
         return self._settle(reply.applied, round_, outcomes)
 
     async def _decide(

@@ -53,22 +53,34 @@ class Fifo:
 
     def __init__(self) -> None:
         self.uids: list[str] = []
+        self.wakeup_ns = 0
+        self.exchanges = 0
+
+    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Apply everything."""
+        self._apply(operations)
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
     ) -> queue_service_pb2.StreamResponse:
         """Apply everything and show the next pods."""
+        self.exchanges += 1
+        self._apply(operations)
+        answer = queue_service_pb2.StreamResponse(
+            applied=len(operations), next_wakeup_ns=self.wakeup_ns
+        )
+        for cycle, uid in enumerate(self.uids[:heads], 1):
+            head = answer.heads.add(attempts=1)
+            head.pop.uid, head.pop.cycle = uid, cycle
+        return answer
+
+    def _apply(self, operations: Sequence[queue_pb2.Operation]) -> None:
         for operation in operations:
             match operation.WhichOneof("operation"):
                 case "add":
                     self.uids.append(operation.add.pod.metadata.uid)
                 case "commit_pop":
                     self.uids.remove(operation.commit_pop.pop.uid)
-        answer = queue_service_pb2.StreamResponse(applied=len(operations))
-        for cycle, uid in enumerate(self.uids[:heads], 1):
-            head = answer.heads.add(attempts=1)
-            head.pop.uid, head.pop.cycle = uid, cycle
-        return answer
 
 
 def session_of(extender: FirstOnly) -> SchedulerSession:
@@ -136,3 +148,22 @@ def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made(
 
     asyncio.run(cancelled())
     assert session.broken == "CancelledError"
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "wakeup_ns", "exchanges"), [(256, 0, 1), (PODS, 0, 2), (256, 7, 2)]
+)
+def test_a_queue_is_not_waited_for_where_its_answer_is_known(
+    batch_size: int, wakeup_ns: int, exchanges: int
+) -> None:
+    """It is where the queue may have more to show, or waits for something."""
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    queue = Fifo()
+    queue.wakeup_ns = wakeup_ns
+    asked: Any = queue
+    config = scheduler_pb2.SchedulerConfig(batch_size=batch_size)
+    session = SchedulerSession(options, asked, config)
+    outcomes = asyncio.run(session.run_round(first_round()))
+    assert sorted(name for name, _ in bound(outcomes)) == [f"p{index}" for index in range(PODS)]
+    assert (queue.exchanges, queue.uids, outcomes.more) == (exchanges, [], False)
+    assert outcomes.next_wakeup_ns == wakeup_ns
