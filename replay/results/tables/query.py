@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import duckdb
@@ -16,6 +16,7 @@ from replay.results.tables.schema import TABLES
 
 _ROWS_PER_BATCH = 1000
 Row = tuple[Any, ...]
+Parameters = Sequence[object] | Mapping[str, object]
 
 
 class Answer:
@@ -77,7 +78,7 @@ class RunTables:
         """Close the tables."""
         self._connection.close()
 
-    def ask(self, sql: str, parameters: Sequence[object] = ()) -> Answer:
+    def ask(self, sql: str, parameters: Parameters = ()) -> Answer:
         """Return what one SELECT finds; the one before it is then over.
 
         Raises RunError for anything but one SELECT, and for what DuckDB refuses.
@@ -86,7 +87,7 @@ class RunTables:
             statements = self._connection.extract_statements(sql)
             if [each.type for each in statements] != [duckdb.StatementType.SELECT]:
                 raise RunError("one SELECT is asked for: a run's tables are read, never changed")
-            return Answer(self._connection.execute(sql, list(parameters)))
+            return Answer(self._connection.execute(sql, parameters or None))
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
 

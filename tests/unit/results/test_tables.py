@@ -15,6 +15,7 @@ from replay.results.tables.build import build_tables, ensure_tables
 from replay.results.tables.query import RunTables
 from replay.results.tables.schema import TABLES
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.results import messages
 
@@ -41,7 +42,14 @@ def run(tmp_path: Path) -> RunDirectory:
         decision.sequence = sequence
         decisions.write(decision)
     decisions.close()
-    step = {"pods": 2, "count": 2, "sum_ns": 50, "p50_ns": 20, "p90_ns": 30, "p99_ns": 30}
+    step: dict[str, object] = {
+        "pods": 2,
+        "count": 2,
+        "sum_ns": 50,
+        "p50_ns": 20,
+        "p90_ns": 30,
+        "p99_ns": 30,
+    }
     step |= {"max_ns": 30, "buckets": [[20, 1], [30, 1]]}
     directory.write_latencies({"wall_ns": 9, "steps": {"schedulingCycle": step}})
     return directory
@@ -53,7 +61,7 @@ def _pod(name: str, cpu: str, **of: object) -> pod_pb2.Pod:
     return pod
 
 
-def _rounds() -> list[object]:
+def _rounds() -> list[scheduler_pb2.Round]:
     node = node_pb2.Node()
     node.metadata.name = _NODE
     node.status.allocatable.update({"cpu": "2", "pods": "110"})
@@ -102,7 +110,7 @@ def test_each_table_has_the_columns_that_are_told_of_it(run: RunDirectory) -> No
     build_tables(run)
     for table in TABLES.values():
         path = str(run.path / table.file_name).replace("'", "''").replace("[1]", "[[]1]")
-        found = duckdb.sql(f"DESCRIBE FROM read_parquet('{path}')").fetchall()  # noqa: S608 - a test's own path
+        found = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
         assert [row[:2] for row in found] == [(each.name, each.type) for each in table.columns]
     assert not [each for each in run.path.iterdir() if each.name.startswith(TABLES_DRAFT)]
 
@@ -117,11 +125,15 @@ def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> No
     )
     second = messages.SECOND_NS
     assert sorted(rows) == [
-        ("high", 9, 2000, start + 11 * second, _NODE, 3 * second, 3, start + 20 * second)
-        + ("Evicted", None, "memory.available"),
+        (
+            *("high", 9, 2000, start + 11 * second, _NODE, 3 * second, 3, start + 20 * second),
+            *("Evicted", None, "memory.available"),
+        ),
         ("late", 0, 1000, None, None, None, 0, None, "Pending", None, None),
-        ("low", 0, 1500, None, _NODE, None, 0, start + 10 * second)
-        + ("Preempted", "default/high", None),
+        (
+            *("low", 0, 1500, None, _NODE, None, 0, start + 10 * second),
+            *("Preempted", "default/high", None),
+        ),
     ]
 
 
