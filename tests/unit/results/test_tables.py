@@ -42,15 +42,8 @@ def run(tmp_path: Path) -> RunDirectory:
         decision.sequence = sequence
         decisions.write(decision)
     decisions.close()
-    step: dict[str, object] = {
-        "pods": 2,
-        "count": 2,
-        "sum_ns": 50,
-        "p50_ns": 20,
-        "p90_ns": 30,
-        "p99_ns": 30,
-    }
-    step |= {"max_ns": 30, "buckets": [[20, 1], [30, 1]]}
+    step: dict[str, object] = {"pods": 2, "count": 2, "sum_ns": 50, "p50_ns": 20, "p90_ns": 30}
+    step |= {"p99_ns": 30, "max_ns": 30, "buckets": [[20, 1], [30, 1]]}
     directory.write_latencies({"wall_ns": 9, "steps": {"schedulingCycle": step}})
     return directory
 
