@@ -12,6 +12,8 @@ from replay.results import durations
 NODES_MAX = 40
 PODS_MAX = 200
 _ROWS_PER_NODE = 50
+_LANES_MIN = 7
+"""So that the bars of a node with few pods stay bars."""
 _ENDINGS = (
     "Running",
     "Succeeded",
@@ -120,7 +122,13 @@ def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
             },
         ],
         "xAxis": time_axis(source.end_s),
-        "yAxis": {"type": "value", "min": 0, "max": max(lanes) + 1, "inverse": True, "show": False},
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "max": max(_LANES_MIN, *lanes) + 1,
+            "inverse": True,
+            "show": False,
+        },
         "series": series,
     }
 
