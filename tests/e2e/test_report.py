@@ -36,8 +36,12 @@ _CONTRAST_MIN = 4.5
 """Of text, by WCAG 2.2, success criterion 1.4.3."""
 
 _DRAWN = """
-const shapes = (svg, colors) => [...svg.querySelectorAll("path, rect, circle")].filter((each) =>
-  [each.getAttribute("fill"), each.getAttribute("stroke")].some((one) => colors.includes(one))).length;
+const coloured = (svg, wanted) => [...svg.querySelectorAll("path, rect, circle")].filter((each) =>
+  [each.getAttribute("fill"), each.getAttribute("stroke")].some(wanted)).length;
+const inks = (chart, each, index) => {
+  const colour = chart.getVisual({ seriesIndex: index }, "color");
+  return each.links ? (ink) => /^(#|rgb)/.test(ink) : (ink) => ink === colour;
+};
 return Object.fromEntries([...document.querySelectorAll(".chart")].map((holder) => {
   const chart = echarts.getInstanceByDom(holder);
   const svg = holder.querySelector("svg");
@@ -47,9 +51,7 @@ return Object.fromEntries([...document.querySelectorAll(".chart")].map((holder) 
     width: [holder.clientWidth, chart.getWidth()],
     series: series.map((each, index) => ({
       points: (each.links || each.data).length,
-      shapes: shapes(svg, each.links
-        ? chart.getOption().color
-        : [chart.getVisual({ seriesIndex: index }, "color")]) - (legend && legend.length ? 1 : 0),
+      shapes: coloured(svg, inks(chart, each, index)) - (legend && legend.length ? 1 : 0),
     })),
   }];
 }));
