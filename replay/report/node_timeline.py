@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from replay.report.figure import Cell, Figure, Option, time_axis
 from replay.report.source import Source
 from replay.results import durations
+from replay.results.lanes import Lanes
 
 NODES_MAX = 40
 PODS_MAX = 200
@@ -88,7 +88,8 @@ def node_timeline(source: Source) -> Figure:
 
 
 def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
-    lanes = list(_lanes((each[2], each[3]) for each in intervals))
+    rows = Lanes()
+    lanes = [rows.take(from_s, to_s) for _, _, from_s, to_s, _, _ in intervals]
     series = []
     for ending in _ENDINGS:
         data = [
@@ -131,19 +132,3 @@ def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
         },
         "series": series,
     }
-
-
-def _lanes(intervals: Iterable[tuple[float, float]]) -> Iterable[int]:
-    """Yield for each interval, in the order of their beginnings, the first row that is free."""
-    busy: list[tuple[float, int]] = []
-    free: list[int] = []
-    rows = 0
-    for from_s, to_s in intervals:
-        while busy and busy[0][0] <= from_s:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if free:
-            row = heapq.heappop(free)
-        else:
-            row, rows = rows, rows + 1
-        heapq.heappush(busy, (to_s, row))
-        yield row

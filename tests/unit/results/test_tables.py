@@ -14,83 +14,14 @@ from replay.results.run_directory import TABLES_DRAFT, RunDirectory
 from replay.results.tables.build import build_tables, ensure_tables
 from replay.results.tables.query import RunTables
 from replay.results.tables.schema import TABLES
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.results import messages
-
-_NODE = "worker"
-_MESSAGE = (
-    "The node was low on resource: memory. Threshold quantity: 100Mi, available: 66Mi. "
-    "Container c was using 2030Mi, request is 256Mi, has larger consumption of memory. "
-)
+from tests.unit.results.small_run import NODE, small_run
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    """Return a run in which high displaces low, guest is evicted and late stays pending."""
-    directory = RunDirectory.create(tmp_path / "it's a run [1]")
-    directory.write_manifest(
-        Manifest(version="0", seed=7, rules="v1.34", traces=(), finished=True, end="over")
-    )
-    rounds = directory.round_log()
-    for round_ in _rounds():
-        rounds.write(round_)
-    rounds.close()
-    decisions = directory.decision_log()
-    for sequence, decision in enumerate(_decisions(), 1):
-        decision.sequence = sequence
-        decisions.write(decision)
-    decisions.close()
-    step: dict[str, object] = {"pods": 2, "count": 2, "sum_ns": 50, "p50_ns": 20, "p90_ns": 30}
-    step |= {"p99_ns": 30, "max_ns": 30, "buckets": [[20, 1], [30, 1]]}
-    directory.write_latencies({"wall_ns": 9, "steps": {"schedulingCycle": step}})
-    return directory
-
-
-def _pod(name: str, cpu: str, **of: object) -> pod_pb2.Pod:
-    pod = messages.pod_message(name, **of)  # type: ignore[arg-type] # keywords of one test
-    pod.spec.containers[0].resources.requests["cpu"] = cpu
-    return pod
-
-
-def _rounds() -> list[scheduler_pb2.Round]:
-    node = node_pb2.Node()
-    node.metadata.name = _NODE
-    node.status.allocatable.update({"cpu": "2", "pods": "110"})
-    told, patched = messages.round_of, messages.patched
-    failed = pod_pb2.PodStatus(phase="Failed")
-    return [
-        told(
-            messages.added(node),
-            messages.added(_pod("low", "1500m", node_name=_NODE, phase="Running", owner_uid="o")),
-        ),
-        told(messages.added(_pod("high", "2", priority=9), 8), at_s=8),
-        told(messages.deleted("low", 10), at_s=10),
-        told(patched("high", 11, node_name=_NODE), at_s=11),
-        told(messages.added(_pod("late", "1"), 12), at_s=12),
-        told(patched("high", 20, status=failed), at_s=20),
-    ]
-
-
-def _decisions() -> list[trace_pb2.Decision]:
-    victim = messages.preempted("low", "high", 8)
-    victim.observed.preempted.node_name = _NODE
-    refused = messages.scheduled("high", "gone", 10)
-    refused.refused = 'nodes "gone" not found'
-    evicted = messages.evicted("high", "memory.available", 19)
-    evicted.observed.evicted.message = _MESSAGE
-    return [
-        messages.failed("high", "0/1 nodes are available: 1 Insufficient cpu.", 8),
-        messages.nominated("high", _NODE, "low", at_s=8),
-        victim,
-        messages.removed("low", 10, "preempted"),
-        refused,
-        messages.scheduled("high", _NODE, 11, waited_s=3),
-        messages.started("high", 11),
-        evicted,
-        messages.finished("high", 20, "Failed"),
-    ]
+    """Return a run in which high displaces low, is evicted itself, and late stays pending."""
+    return small_run(tmp_path / "it's a run [1]")
 
 
 def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
@@ -119,12 +50,12 @@ def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> No
     second = messages.SECOND_NS
     assert sorted(rows) == [
         (
-            *("high", 9, 2000, start + 11 * second, _NODE, 3 * second, 3, start + 20 * second),
+            *("high", 9, 2000, start + 11 * second, NODE, 3 * second, 3, start + 20 * second),
             *("Evicted", None, "memory.available"),
         ),
         ("late", 0, 1000, None, None, None, 0, None, "Pending", None, None),
         (
-            *("low", 0, 1500, None, _NODE, None, 0, start + 10 * second),
+            *("low", 0, 1500, None, NODE, None, 0, start + 10 * second),
             *("Preempted", "default/high", None),
         ),
     ]
@@ -134,16 +65,16 @@ def test_an_attempt_knows_the_preemption_that_it_led_to(run: RunDirectory) -> No
     """A binding that was refused is an attempt too, and says why."""
     sql = "SELECT result, node_name, nominated_node, decided_by, victims, refused FROM attempts"
     assert _ask(run, sql) == [
-        ("Unschedulable", None, _NODE, "only-candidate", 1, None),
+        ("Unschedulable", None, NODE, "only-candidate", 1, None),
         ("Scheduled", "gone", None, None, None, 'nodes "gone" not found'),
-        ("Scheduled", _NODE, None, None, None, None),
+        ("Scheduled", NODE, None, None, None, None),
     ]
 
 
 def test_a_preemption_names_both_pods(run: RunDirectory) -> None:
     """With their priorities, the victim's owner, and the criterion."""
     sql = "SELECT name, priority, by_name, by_priority, node_name, decided_by FROM preemptions"
-    assert _ask(run, sql) == [("low", 0, "high", 9, _NODE, "only-candidate")]
+    assert _ask(run, sql) == [("low", 0, "high", 9, NODE, "only-candidate")]
 
 
 def test_an_eviction_tells_threshold_and_observation_as_amounts(run: RunDirectory) -> None:
