@@ -28,8 +28,8 @@ class Overview:
     described: Sequence[tuple[str, str]]
 
 
-def overview(source: Source, manifest: Manifest) -> Overview:
-    """Return the head of a run's report."""
+def overview(source: Source, manifest: Manifest, name: str) -> Overview:
+    """Return the head of the report of a run of that `name`."""
     pods, nodes, bound, preempted, preemptors, evicted, pending, failed = next(source.rows(_COUNTS))
     traces = [PurePath(each.path).name for each in manifest.traces]
     shown = ", ".join(traces[:3]) + (f" and {len(traces) - 3} more" if len(traces) > 3 else "")
@@ -44,10 +44,11 @@ def overview(source: Source, manifest: Manifest) -> Overview:
         ("failed attempts", f"{failed:,}"),
     ]
     described = [
+        ("Trace", shown or "not named"),
         ("Simulated", durations.simulated(source.end_ns - source.start_ns)),
         ("Ended", manifest.end if manifest.finished else "broke off before its end"),
         ("Rules", manifest.rules),
         ("Seed", str(manifest.seed)),
         ("Reprieve", manifest.version),
     ]
-    return Overview(title=shown or "A replay", facts=facts, described=described)
+    return Overview(title=name, facts=facts, described=described)

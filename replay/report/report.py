@@ -39,7 +39,8 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     path = path or run.path / REPORT
     with RunTables(run) as tables:
         source = open_source(tables)
-        text = page(overview(source, run.manifest()), [each(source) for each in FIGURES])
+        head = overview(source, run.manifest(), run.path.resolve().name)
+        text = page(head, [each(source) for each in FIGURES])
     draft = path.with_name(f"{path.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8")

@@ -8,8 +8,10 @@ import re
 from importlib import resources
 
 from replay.report.figure import Figure
-from replay.report.overview import Overview
+from replay.report.overview import Overview, overview
 from replay.report.page import page
+from replay.results.manifest import Manifest, TraceFile
+from tests.unit.report.tables import pod, source
 
 _ECHARTS_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 _WILD = "</script><script>alert(1)</script>"
@@ -64,3 +66,20 @@ def test_a_figure_has_its_table_and_its_choice() -> None:
     assert 'Node <select data-choice="wild">' in text
     assert "Left out or thinned: most." in text
     assert '<p class="empty">No pod was evicted.</p>' in text
+
+
+def test_the_head_names_the_run_and_its_traces() -> None:
+    """A run that broke off says so."""
+    traces = tuple(TraceFile(path=f"/x/{name}", sha256="") for name in "abcd")
+    manifest = Manifest(version="1.2", seed=7, rules="v1.34", traces=traces)
+    rows = source(pods=[pod("a", scheduled_s=1), pod("b")], preemptions=[{"by_uid": "b"}])
+    head = overview(rows, manifest, "today")
+    assert head.title == "today"
+    assert dict(head.facts)["bound"] == "1"
+    assert dict(head.facts)["preempted"] == "1 by 1"
+    assert dict(head.facts)["pending at the end"] == "2"
+    assert head.described[:3] == [
+        ("Trace", "a, b, c and 1 more"),
+        ("Simulated", "4m"),
+        ("Ended", "broke off before its end"),
+    ]
