@@ -65,20 +65,21 @@ def free_capacity(
     cpu, memory and what else nodes have under a name with a domain, such as devices.
     """
     names = _resources(nodes)
-    free = np.array([[each.free(name) for name in names] for each in nodes], dtype=np.int64)
-    free = free.reshape(len(nodes), len(names))
     judged = waiting.most_common(SHAPES_MAX)
+    asked = {name for spec, _ in judged for name in requests[spec]}
+    moment = _Moment(nodes, [*names, *sorted(asked.difference(names))])
     pods = sum(count for _, count in judged)
     parts: dict[tuple[str, str], float] = {}
     for spec, count in judged:
-        reasons, index = _refusals(nodes, spec, requests[spec])
+        reasons, index = moment.refusals(spec, requests[spec])
         for column, name in enumerate(names):
-            amounts = np.bincount(index, weights=free[:, column], minlength=len(reasons))
+            weights = moment.free[:, column]
+            amounts = np.bincount(index, weights=weights, minlength=len(reasons))
             for reason, amount in zip(reasons, amounts.tolist(), strict=True):
                 key = name, reason
                 parts[key] = parts.get(key, 0.0) + amount * count / pods
     if not judged:
-        parts = {(name, ""): float(free[:, i].sum()) for i, name in enumerate(names)}
+        parts = {(name, ""): float(moment.free[:, i].sum()) for i, name in enumerate(names)}
     total = {name: sum(each.node.allocatable.get(name, 0) for each in nodes) for name in names}
     for (name, reason), amount in parts.items():
         if amount or not judged:
@@ -90,42 +91,54 @@ def _resources(nodes: Sequence[NodeState]) -> list[str]:
     return [CPU, MEMORY, *sorted(named)]
 
 
-def _refusals(
-    nodes: Sequence[NodeState], spec: PodSpec, amounts: Mapping[str, int]
-) -> tuple[list[str], NDArray[np.int64]]:
-    """Return reasons, and for each node the index of the one that refuses `spec` there."""
-    known: dict[str, int] = {}
-    index = np.empty(len(nodes), dtype=np.int64)
-    tainted: dict[tuple[Taint, ...], bool] = {}
-    for row, each in enumerate(nodes):
-        reason = _refusal(each, spec, amounts, tainted)
-        index[row] = known.setdefault(reason, len(known))
-    return list(known), index
+_Marks = tuple[bool, tuple[Taint, ...]]
 
 
-def _refusal(
-    state: NodeState,
-    spec: PodSpec,
-    amounts: Mapping[str, int],
-    tainted: dict[tuple[Taint, ...], bool],
-) -> str:
-    node = state.node
-    if node.unschedulable and not tolerated(_CORDON, spec.tolerations):
-        return CORDONED
-    if node.taints:
-        repels = tainted.get(node.taints)
-        if repels is None:
-            repels = tainted[node.taints] = _repels(node.taints, spec)
-        if repels:
-            return TAINTED
-    if not _is_selected(node, spec):
-        return UNSELECTED
-    short = sorted(name for name, amount in amounts.items() if amount > state.free(name))
-    return f"Insufficient {' and '.join(short)}" if short else FITS
+class _Moment:
+    """The nodes as they stand: `free` is int64[nodes, resources].
+
+    Nodes of equal marks (cordon and taints) are judged for these once.
+    """
+
+    def __init__(self, nodes: Sequence[NodeState], names: Sequence[str]) -> None:
+        self._nodes = nodes
+        self._columns = {name: column for column, name in enumerate(names)}
+        free = np.array([[each.free(name) for name in names] for each in nodes], dtype=np.int64)
+        self.free = free.reshape(len(nodes), len(names))
+        self._marks: dict[_Marks, int] = {}
+        self._mark_of = np.array([self._mark(each.node) for each in nodes], dtype=np.int64)
+
+    def _mark(self, node: Node) -> int:
+        return self._marks.setdefault((node.unschedulable, node.taints), len(self._marks))
+
+    def refusals(
+        self, spec: PodSpec, amounts: Mapping[str, int]
+    ) -> tuple[list[str], NDArray[np.int64]]:
+        """Return reasons, and for each node the index of the one that refuses `spec` there."""
+        reasons = [FITS, CORDONED, TAINTED, UNSELECTED]
+        by_mark = [_refused_for_marks(marks, spec) for marks in self._marks]
+        index = np.array(by_mark, dtype=np.int64)[self._mark_of]
+        if spec.node_selector or spec.node_affinity is not None:
+            for row in np.flatnonzero(index == 0).tolist():
+                index[row] = 0 if _is_selected(self._nodes[row].node, spec) else 3
+        names = sorted(amounts)
+        wanted = np.array([amounts[name] for name in names], dtype=np.int64)
+        short = self.free[:, [self._columns[name] for name in names]] < wanted
+        codes = short @ (1 << np.arange(len(names)))
+        for code in np.unique(codes[(index == 0) & (codes > 0)]).tolist():
+            index[(index == 0) & (codes == code)] = len(reasons)
+            missing = [name for bit, name in enumerate(names) if code >> bit & 1]
+            reasons.append(f"Insufficient {' and '.join(missing)}")
+        return reasons, index
 
 
-def _repels(taints: Sequence[Taint], spec: PodSpec) -> bool:
-    return any(each.effect in _HARD and not tolerated(each, spec.tolerations) for each in taints)
+def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
+    """Return the index in a moment's reasons; 0 where the marks refuse nothing."""
+    unschedulable, taints = marks
+    if unschedulable and not tolerated(_CORDON, spec.tolerations):
+        return 1
+    repels = any(each.effect in _HARD and not tolerated(each, spec.tolerations) for each in taints)
+    return 2 if repels else 0
 
 
 def _is_selected(node: Node, spec: PodSpec) -> bool:
