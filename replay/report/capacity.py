@@ -17,14 +17,18 @@ SELECT resource, reason, at_ns, 100 * free / allocatable FROM free_capacity
 WHERE allocatable > 0 AND resource IN (
     SELECT resource FROM free_capacity WHERE waiting_pods > 0 GROUP BY resource
     ORDER BY resource NOT IN ('cpu', 'memory'), resource LIMIT $limit)
-ORDER BY resource, at_ns
+ORDER BY resource NOT IN ('cpu', 'memory'), resource, at_ns
 """
 _STRANDED = """
-SELECT resource, reason, avg(100 * free / allocatable) * count(*) / any_value(moments), count(*)
-FROM free_capacity JOIN (
-    SELECT resource, count(DISTINCT at_ns) AS moments FROM free_capacity
-    WHERE waiting_pods > 0 GROUP BY resource) USING (resource)
-WHERE waiting_pods > 0 AND allocatable > 0 GROUP BY ALL ORDER BY resource, 3 DESC LIMIT 100
+FROM (
+    SELECT resource, reason,
+        avg(100 * free / allocatable) * count(*) / any_value(moments) AS share, count(*)
+    FROM free_capacity JOIN (
+        SELECT resource, count(DISTINCT at_ns) AS moments FROM free_capacity
+        WHERE waiting_pods > 0 GROUP BY resource) USING (resource)
+    WHERE waiting_pods > 0 AND allocatable > 0 GROUP BY ALL
+)
+ORDER BY resource NOT IN ('cpu', 'memory'), resource, share DESC LIMIT 100
 """
 _MESSAGES = """
 SELECT message, count(*), 0 FROM attempts WHERE message IS NOT NULL GROUP BY ALL

@@ -49,7 +49,9 @@ def preemptions(source: Source) -> Figure:
     """Return the preemption graph: from preemptors to victims, by controller and priority."""
     flows: Counter[tuple[str, str]] = Counter()
     for by, by_priority, whom, priority, victims in source.rows(_DISPLACED):
-        flows[f"{by} ({by_priority})", f"{whom} ({priority})"] += victims
+        sides = (by, by_priority), (whom, priority)
+        left, right = (f"{who} ({'?' if rank is None else rank})" for who, rank in sides)
+        flows[left, right] += victims
     flows = _merged(flows)
     height = 120 + 34 * max(len({by for by, _ in flows}), len({whom for _, whom in flows}))
     rows: list[list[Cell]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.browser import Browser, browser
-from tests.e2e.replays import DEMOS
+from tests.e2e.replays import DEMOS, ROOT, SHARED
 from tests.e2e.test_cli import command, environment
 
 __all__ = ["browser"]
@@ -30,6 +30,7 @@ CHARTS = {
 SHOWN = {
     "nginx-preemption": CHARTS - {"evictions", "loops"},
     "eviction-loop": CHARTS - {"preemptions"},
+    "recordings/c": CHARTS - {"evictions", "loops"},
 }
 SCREENS = [(1400, "light"), (1400, "dark"), (360, "light"), (360, "dark")]
 _CONTRAST_MIN = 4.5
@@ -60,12 +61,16 @@ return Object.fromEntries([...document.querySelectorAll(".chart")].map((holder) 
 
 @pytest.fixture(scope="module", params=SHOWN)
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the report that a replay of a bundled trace leaves behind."""
-    folder = tmp_path_factory.mktemp("reports")
+    """Return the report that a replay of a bundled trace, or of a recording, leaves behind."""
     trace = DEMOS / f"{request.param}.jsonl"
-    arguments = command("replay", str(trace), "--run", request.param, "--spans", "off", "-q")
-    subprocess.run(arguments, cwd=folder, env=environment(), check=True, capture_output=True)
-    return folder / str(request.param) / "report.html"
+    if request.param.startswith("recordings/"):
+        trace = SHARED / "traces" / request.param
+        if not trace.exists():
+            pytest.skip(f"{trace} is not there")
+    run = tmp_path_factory.mktemp("reports") / Path(request.param).name
+    arguments = command("replay", str(trace), "--run", str(run), "--spans", "off", "-q")
+    subprocess.run(arguments, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    return run / "report.html"
 
 
 def _opened(browser: Browser, report: Path, width: int = 1400, scheme: str = "light") -> Any:
@@ -81,7 +86,8 @@ def test_every_chart_is_drawn_with_data(
 ) -> None:
     """In each series there are points, and shapes of its colour; each says what it is."""
     charts = _opened(browser, report, width, scheme)
-    assert set(charts) == SHOWN[report.parent.name]
+    expected = {Path(name).name: shown for name, shown in SHOWN.items()}
+    assert set(charts) == expected[report.parent.name]
     for name, chart in charts.items():
         assert chart["label"], name
         assert chart["series"], name
