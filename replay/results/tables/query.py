@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import glob
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import duckdb
@@ -53,7 +55,8 @@ class RunTables:
         """Open the tables. Raises RunError where they cannot be made or read."""
         ensure_tables(run)
         paths = {name: str(run.path / table.file_name) for name, table in TABLES.items()}
-        self._connection = connect()
+        self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
+        self._connection = connect(Path(self._spill.name))
         try:
             for name, path in paths.items():
                 source = f"read_parquet({quoted(glob.escape(path))})"
@@ -65,7 +68,7 @@ class RunTables:
             self._connection.execute("SET enable_external_access = false")
             self._connection.execute("SET lock_configuration = true")
         except duckdb.Error as error:
-            self._connection.close()
+            self.close()
             raise RunError(f"{run.path}: its tables cannot be read: {error}") from error
 
     def __enter__(self) -> Self:
@@ -77,6 +80,7 @@ class RunTables:
     def close(self) -> None:
         """Close the tables."""
         self._connection.close()
+        self._spill.cleanup()
 
     def ask(self, sql: str, parameters: Parameters = ()) -> Answer:
         """Return what one SELECT finds; the one before it is then over.
