@@ -123,7 +123,9 @@ def reasons(source: Source) -> Figure:
         charts={"": chart} if ranked else {},
         columns=("Reason", "Failed attempts", "Pods pending at the end"),
         rows=[[each, attempts[each], left[each]] for each in ranked[:_REASONS_LISTED]],
-        left_out=f"reasons beyond the first {_REASONS_LISTED}",
+        left_out=(
+            f"reasons beyond the first {_REASONS_LISTED}" if len(ranked) > _REASONS_LISTED else ""
+        ),
         height=110 + _ROW_PX * len(shown),
     )
 

@@ -58,7 +58,7 @@ def preemptions(source: Source) -> Figure:
     for pod, priority, victims, violations, at_ns, named in source.rows(_PREEMPTORS):
         more = f" and {victims - len(named)} more" if victims > len(named) else ""
         at = durations.simulated(at_ns - source.start_ns)
-        rows.append([pod, priority, victims, violations, at, ", ".join(named) + more])
+        rows.append([pod, str(priority), victims, violations, at, ", ".join(named) + more])
     return Figure(
         key="preemptions",
         title="Who displaced whom",
@@ -68,7 +68,11 @@ def preemptions(source: Source) -> Figure:
         charts={"": _sankey(flows)} if flows else {},
         columns=("Preemptor", "Priority", "Victims", "Against a budget", "First at", "Whom"),
         rows=rows,
-        left_out=f"preemptors beyond the {_PREEMPTORS_MAX} of most victims",
+        left_out=(
+            f"preemptors beyond the {_PREEMPTORS_MAX} of most victims"
+            if len(rows) == _PREEMPTORS_MAX
+            else ""
+        ),
         height=min(900, height),
         wide=True,
     )
@@ -206,5 +210,7 @@ def loops(source: Source) -> Figure:
         else {},
         columns=("Controller", "Signal", "Evictions", "Every", "Nodes"),
         rows=rows,
-        left_out=f"loops beyond the {_LOOPS_MAX} of most evictions",
+        left_out=(
+            f"loops beyond the {_LOOPS_MAX} of most evictions" if len(rows) == _LOOPS_MAX else ""
+        ),
     )

@@ -73,7 +73,7 @@ def utilisation(source: Source) -> Figure:
         choice="Resource",
         columns=("Resource", "From", "Priority", "Requested, % of allocatable"),
         rows=rows,
-        left_out=f"every {BUCKETS // _TABLE_ROWS}th moment of those charted",
+        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th of the moments that are charted",
     )
 
 
@@ -92,7 +92,7 @@ def pending(source: Source) -> Figure:
         charts={"": chart} if series else {},
         columns=("From", "Priority", "Most pending pods"),
         rows=[row[1:] for row in _rows(source, peaks, "")],
-        left_out=f"every {BUCKETS // _TABLE_ROWS}th moment of those charted",
+        left_out=f"all but every {BUCKETS // _TABLE_ROWS}th of the moments that are charted",
     )
 
 

@@ -62,7 +62,7 @@ def node_timeline(source: Source) -> Figure:
     for node, intervals in nodes.items():
         for pod, priority, from_s, to_s, ending, why in intervals[:_ROWS_PER_NODE]:
             begun, ended = (durations.simulated(round(each * 1e9)) for each in (from_s, to_s))
-            rows.append([node, pod, priority, begun, ended, f"{ending} {why}".strip()])
+            rows.append([node, pod, str(priority), begun, ended, f"{ending} {why}".strip()])
     left_out = sum(counts[node] - len(nodes[node]) for node in nodes)
     total = next(source.rows("SELECT count(DISTINCT node_name) FROM nodes"))[0]
     note = (
@@ -81,7 +81,11 @@ def node_timeline(source: Source) -> Figure:
         choice="Node",
         columns=("Node", "Pod", "Priority", "From", "To", "Ended"),
         rows=rows,
-        left_out=f"pods beyond the first {_ROWS_PER_NODE} of a node",
+        left_out=(
+            f"pods beyond the first {_ROWS_PER_NODE} of a node"
+            if max(counts.values(), default=0) > _ROWS_PER_NODE
+            else ""
+        ),
         height=420,
         wide=True,
     )

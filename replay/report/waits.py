@@ -49,7 +49,7 @@ def waiting(source: Source) -> Figure:
     for each in series:
         each["data"].append([longest_s * 1.2, 100.0])
     rows = [
-        [priority, bound, *_simulated([*(quantiles or [None] * 3), longest]), left]
+        [str(priority), bound, *_simulated([*(quantiles or [None] * 3), longest]), left]
         for priority, bound, quantiles, longest, left in source.rows(_QUANTILES)
     ]
     return Figure(

@@ -96,7 +96,7 @@ def test_waiting_times_add_up_to_all_bound_pods() -> None:
         )
     )
     assert _series(figure)["priority 0"] == [[0.001, 50.0], [10.0, 100.0], [12.0, 100.0]]
-    assert figure.rows == [[0, 2, "0s", "10s", "10s", "10s", 1]]
+    assert figure.rows == [["0", 2, "0s", "10s", "10s", "10s", 1]]
 
 
 def test_a_reason_counts_once_for_each_attempt() -> None:
@@ -148,7 +148,7 @@ def test_the_preemption_graph_tells_who_displaced_whom() -> None:
     assert series["links"] == [{"source": left, "target": ">Job default/a (1)", "value": 3}]
     names = [each["name"] for each in series["data"]]
     assert names == [left, ">Job default/a (1)"]
-    assert figure.rows[0][:3] == ["default/p", 9, 3]
+    assert figure.rows[0][:3] == ["default/p", "9", 3]
 
 
 def test_a_preemption_graph_of_thousands_stays_small() -> None:
