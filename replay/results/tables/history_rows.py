@@ -36,6 +36,7 @@ class Writers:
 @dataclass(slots=True, kw_only=True)
 class _Pod:
     spec: PodSpec
+    amounts: Mapping[str, int]
     node_name: str = ""
 
 
@@ -53,10 +54,9 @@ class HistoryRows:
         self._sample_ns = sample_ns
         self._next_sample_ns = 0
         self._interner = PodSpecInterner()
-        self._requests: dict[PodSpec, Mapping[str, int]] = {}
         self._nodes: dict[str, NodeState] = {}
         self._pods: dict[str, _Pod] = {}
-        self._waiting: dict[str, PodSpec] = {}
+        self._waiting: dict[str, _Pod] = {}
         self._changed: dict[str, None] = {}
 
     def take(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
@@ -112,17 +112,16 @@ class HistoryRows:
             return
         self._drop_pod(uid)
         spec = self._interner.spec(message.spec)
-        if spec not in self._requests:
-            self._requests[spec] = requests(spec)
+        pod = _Pod(spec=spec, amounts=requests(spec))
         if not is_known:
-            self._writers.pods(_pod_row(at_ns, message, self._requests[spec]))
+            self._writers.pods(_pod_row(at_ns, message, pod.amounts))
         if message.status.phase in _TERMINAL:
             return
-        pod = self._pods[uid] = _Pod(spec=spec)
+        self._pods[uid] = pod
         if message.spec.node_name:
             self._place(pod, message.spec.node_name)
         elif not spec.scheduling_gates:
-            self._waiting[uid] = spec
+            self._waiting[uid] = pod
 
     def _patch(self, patch: scheduler_pb2.PodPatch) -> None:
         pod = self._pods.get(patch.pod.uid)
@@ -148,7 +147,7 @@ class HistoryRows:
         state = self._nodes.get(pod.node_name)
         if state is None:
             return
-        for name, amount in self._requests[pod.spec].items():
+        for name, amount in pod.amounts.items():
             state.requested[name] = state.requested.get(name, 0) + sign * amount
         self._changed[pod.node_name] = None
 
@@ -200,9 +199,10 @@ class HistoryRows:
         self._changed.clear()
 
     def _sample(self, at_ns: int) -> None:
-        waiting = Counter(self._waiting.values())
+        waiting = Counter(pod.spec for pod in self._waiting.values())
+        amounts = {pod.spec: pod.amounts for pod in self._waiting.values()}
         nodes = list(self._nodes.values())
-        for each in free_capacity(nodes, waiting, self._requests):
+        for each in free_capacity(nodes, waiting, amounts):
             row = {"at_ns": at_ns, **asdict(each), "waiting_pods": len(self._waiting)}
             self._writers.free_capacity(row)
 
