@@ -9,12 +9,12 @@ import click
 from replay.cli.errors import REFUSED, ExitError
 from replay.cli.parameters import DURATION
 from replay.results.errors import RunError
-from replay.results.get import KINDS, OUTPUTS, Query, get
+from replay.results.get import OUTPUTS, RESOURCES, Query, get
 from replay.results.run_directory import RunDirectory
 
 
 @click.command(name="get")
-@click.argument("resource", type=click.Choice(list(KINDS)))
+@click.argument("resource", type=click.Choice(RESOURCES))
 @click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(
     "--at",
@@ -45,13 +45,17 @@ def command(
     all_namespaces: bool,
     kubernetes_version: str,
 ) -> None:
-    """Show the pods or nodes of a run at a moment, as kubectl would have shown them.
+    """Show the pods, nodes or events of a run at a moment, as kubectl would have shown them.
+
+    Events are those of scheduling, preemption, eviction, node conditions and controllers; as in a
+    cluster, they are kept for an hour. The latest stand last.
 
     \b
     Examples:
       reprieve get pods runs/nginx-1 -w -o wide
       reprieve get pods runs/cluster-1 --at 1h30m -A
       reprieve get nodes runs/cluster-1 -o yaml
+      reprieve get events runs/cluster-1 --at 1h30m -o wide
     """
     query = Query(
         resource=resource,

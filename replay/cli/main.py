@@ -12,7 +12,10 @@ from services.rpc.version import package_version
 
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
-    "get": ("replay.cli.get_command", "Show the pods or nodes of a run at a moment."),
+    "report": ("replay.cli.report_command", "Write a run's report: one page that opens offline."),
+    "query": ("replay.cli.query_command", "Ask a run's tables in SQL."),
+    "get": ("replay.cli.get_command", "Show the pods, nodes or events of a run at a moment."),
+    "export": ("replay.cli.export_command", "Export a run for Perfetto or Chrome's tracing."),
     "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
     "convert": ("replay.cli.convert_command", "Convert a trace between formats."),

@@ -16,6 +16,7 @@ from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.errors import RunError
+from replay.results.run_directory import RunDirectory
 from replay.results.summary_output import render
 from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
@@ -141,6 +142,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     is_flag=True,
     help="Play nothing: judge each recorded decision in the state in which it was taken.",
 )
+@click.option(
+    "--report/--no-report",
+    "reports",
+    default=True,
+    help="Whether to leave tables (*.parquet) and report.html in the run. Default: they are left.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
@@ -167,6 +174,7 @@ def command(
     sampling: Sampling,
     span_clock: str,
     compare_recorded: bool,
+    reports: bool,
     quiet: bool,
 ) -> None:
     """Play a trace through queue, scheduler and eviction, and show what was decided, and why.
@@ -218,7 +226,22 @@ def command(
         wall_spans=span_clock == "wall",
     )
     finished = _run(settings, trace, quiet=quiet)
+    if reports:
+        _report(finished.run, quiet=quiet)
     _show(finished, output)
+
+
+def _report(run: RunDirectory, *, quiet: bool) -> None:
+    """Leave tables and the report; the run itself is whole without them."""
+    from replay.report.report import write_report  # noqa: PLC0415 - loaded when needed
+
+    try:
+        path = write_report(run)
+    except RunError as error:
+        click.echo(f"Warning: no report: {error}", err=True)
+        return
+    if not quiet:
+        click.echo(f"report: {path}", err=True)
 
 
 def _compare(

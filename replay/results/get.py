@@ -10,8 +10,9 @@ import orjson
 import yaml
 from google.protobuf.message import Message
 
-from replay.results import kubectl
+from replay.results import events, kubectl
 from replay.results.errors import RunError
+from replay.results.events import Event, Events
 from replay.results.history import Change, ClusterHistory
 from replay.results.run_directory import RunDirectory
 from replay.results.table_writer import TableWriter
@@ -19,6 +20,7 @@ from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from services.rpc.kube_kinds import object_to_json
 
 KINDS = {"pods": "Pod", "nodes": "Node"}
+RESOURCES = (*KINDS, "events")
 OUTPUTS = ("table", "wide", "json", "yaml")
 Write = Callable[[str], object]
 
@@ -27,7 +29,7 @@ Write = Callable[[str], object]
 class Query:
     """What to print.
 
-    resource: a key of KINDS. output: one of OUTPUTS.
+    resource: one of RESOURCES. output: one of OUTPUTS.
     namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
         the run's pods are of several namespaces and all are asked for.
     offset_ns: the moment, from the run's first round on; None: the end, or the beginning where
@@ -51,14 +53,16 @@ def get(run: RunDirectory, query: Query, write: Write) -> int:
     """
     printer = _printer(run, query, write)
     count = 0
-    for now_ns, messages in _batches(run, query):
-        printer.add(now_ns, messages)
-        count += len(messages)
+    batches = _event_batches(run, query) if query.resource == "events" else _batches(run, query)
+    for now_ns, items in batches:
+        printer.add(now_ns, items)
+        count += len(items)
     printer.close()
     return count
 
 
-_Batch = tuple[int, Sequence[Message]]
+_Item = Message | Event
+_Batch = tuple[int, Sequence[_Item]]
 
 
 def _batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
@@ -85,7 +89,40 @@ def _batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
         yield max(moment_ns, last_ns), _listed(history, query)
 
 
-def _listed(history: ClusterHistory, query: Query) -> list[Message]:
+def _event_batches(run: RunDirectory, query: Query) -> Iterator[_Batch]:
+    """Yield the Events that stand at the moment that is asked for, then those after it.
+
+    A list is of Events, and a watch has one for each time that it is seen.
+    """
+    start_ns = _start_ns(run)
+    moment_ns = None if query.offset_ns is None else start_ns + query.offset_ns
+    standing = Events()
+    last_ns = start_ns
+    listed = moment_ns is None and query.watch
+    for decision in run.decisions():
+        if not listed and moment_ns is not None and decision.at_ns > moment_ns:
+            yield moment_ns, _of_namespace(standing.standing(moment_ns), query)
+            listed = True
+            if not query.watch:
+                return
+        last_ns = decision.at_ns
+        event = standing.take(decision)
+        if event is not None and listed and _of_namespace([event], query):
+            yield decision.at_ns, [event]
+    if not listed:
+        moment_ns = last_ns if moment_ns is None else moment_ns
+        yield moment_ns, _of_namespace(standing.standing(moment_ns), query)
+
+
+def _start_ns(run: RunDirectory) -> int:
+    return next((event.at_ns for round_ in run.rounds() for event in round_.events), 0)
+
+
+def _of_namespace(found: Sequence[Event], query: Query) -> list[Event]:
+    return [each for each in found if query.namespace in ("", each.namespace)]
+
+
+def _listed(history: ClusterHistory, query: Query) -> Sequence[_Item]:
     kind = KINDS[query.resource]
     keys = sorted(
         key for key in history.objects if key[0] == kind and query.namespace in ("", key[1])
@@ -99,7 +136,7 @@ def _is_wanted(change: Change, query: Query) -> bool:
 
 
 class _Printer(Protocol):
-    def add(self, now_ns: int, messages: Sequence[Message]) -> None: ...
+    def add(self, now_ns: int, items: Sequence[_Item]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -135,28 +172,35 @@ class _Table:
     ) -> None:
         wide = query.output == "wide"
         columns: tuple[str, ...]
-        if query.resource == "nodes":
+        if query.resource == "events":
+            columns = events.COLUMNS_WIDE if wide else events.COLUMNS
+        elif query.resource == "nodes":
             columns = kubectl.NODE_COLUMNS_WIDE if wide else kubectl.NODE_COLUMNS
         else:
             columns = kubectl.POD_COLUMNS_WIDE if wide else kubectl.POD_COLUMNS
+        self._wide = wide
         self._width = len(columns)
         self._shows_phase = kubectl.shows_phase_of_ended(kubernetes_version)
         self._show_namespace = show_namespace
         shown = ("NAMESPACE", *columns) if show_namespace else columns
         self._table = TableWriter(shown, write)
 
-    def add(self, now_ns: int, messages: Sequence[Message]) -> None:
-        self._table.rows([self._row(message, now_ns) for message in messages])
+    def add(self, now_ns: int, items: Sequence[_Item]) -> None:
+        self._table.rows([self._row(item, now_ns) for item in items])
 
     def close(self) -> None:
         pass
 
-    def _row(self, message: Message, now_ns: int) -> tuple[str, ...]:
-        if isinstance(message, node_pb2.Node):
-            return kubectl.node_row(message, now_ns)[: self._width]
-        assert isinstance(message, pod_pb2.Pod)  # noqa: S101 - KINDS has pods and nodes only
-        row = kubectl.pod_row(message, now_ns, shows_phase=self._shows_phase)[: self._width]
-        return (message.metadata.namespace, *row) if self._show_namespace else row
+    def _row(self, item: _Item, now_ns: int) -> tuple[str, ...]:
+        if isinstance(item, node_pb2.Node):
+            return kubectl.node_row(item, now_ns)[: self._width]
+        if isinstance(item, Event):
+            namespace, row = item.namespace, item.row(now_ns, wide=self._wide)
+        else:
+            assert isinstance(item, pod_pb2.Pod)  # noqa: S101 - RESOURCES has no more kinds
+            row = kubectl.pod_row(item, now_ns, shows_phase=self._shows_phase)[: self._width]
+            namespace = item.metadata.namespace
+        return (namespace, *row) if self._show_namespace else row
 
 
 class _Stream:
@@ -166,10 +210,10 @@ class _Stream:
         self._output = output
         self._write = write
 
-    def add(self, now_ns: int, messages: Sequence[Message]) -> None:  # noqa: ARG002 - a protocol's
-        for message in messages:
+    def add(self, now_ns: int, items: Sequence[_Item]) -> None:  # noqa: ARG002 - a protocol's
+        for item in items:
             separator = "---\n" if self._output == "yaml" else ""
-            self._write(separator + _text(object_to_json(message), self._output))
+            self._write(separator + _text(_mapping(item), self._output))
 
     def close(self) -> None:
         pass
@@ -183,12 +227,16 @@ class _List:
         self._write = write
         self._items: list[dict[str, Any]] = []
 
-    def add(self, now_ns: int, messages: Sequence[Message]) -> None:  # noqa: ARG002 - a protocol's
-        self._items += map(object_to_json, messages)
+    def add(self, now_ns: int, items: Sequence[_Item]) -> None:  # noqa: ARG002 - a protocol's
+        self._items += map(_mapping, items)
 
     def close(self) -> None:
         whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": self._items}
         self._write(_text(whole, self._output))
+
+
+def _mapping(item: _Item) -> dict[str, Any]:
+    return item.to_mapping() if isinstance(item, Event) else object_to_json(item)
 
 
 def _text(mapping: dict[str, Any], output: str) -> str:

@@ -56,6 +56,13 @@ class Histogram:
                 return min(_upper_bound(bucket), self.max_ns)
         return 0
 
+    def buckets(self) -> list[tuple[int, int]]:
+        """Return (the longest duration of a bucket, ns; how many are in it), the shortest first."""
+        return [
+            (min(_upper_bound(bucket), self.max_ns), self._buckets[bucket])
+            for bucket in sorted(self._buckets)
+        ]
+
     def quantiles(self) -> Quantiles:
         """Return what a table shows."""
         return Quantiles(

@@ -169,7 +169,11 @@ class Recorder:
 
     def _latencies(self) -> dict[str, Any]:
         steps = {
-            name: {"pods": step.pods, **asdict(step.wall.quantiles())}
+            name: {
+                "pods": step.pods,
+                **asdict(step.wall.quantiles()),
+                "buckets": step.wall.buckets(),
+            }
             for name, step in sorted(self.tally.steps.items())
         }
         return {"wall_ns": self.wall_ns, "steps": steps}

@@ -8,11 +8,14 @@
 - spans.jsonl: spans, where they go to a file.
 - latencies.json: what was measured on the wall clock.
 - summary.json: what the summary shows.
+- *.parquet: the tables of replay.results.tables, made of the files above.
+- report.html: the report of replay.report, made of the tables.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -24,6 +27,7 @@ from replay.results.decision_log import DecisionLog, read_decisions
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.round_log import RoundLog, read_rounds, with_answers
+from replay.results.tables.schema import FILE_NAMES
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
@@ -34,7 +38,20 @@ EXTENDERS = "extenders.rounds.zst"
 SPANS = "spans.jsonl"
 LATENCIES = "latencies.json"
 SUMMARY = "summary.json"
-FILES = (MANIFEST, DECISIONS, HISTORY, EXTENDERS, SPANS, LATENCIES, SUMMARY)
+REPORT = "report.html"
+FILES = (
+    MANIFEST,
+    DECISIONS,
+    HISTORY,
+    EXTENDERS,
+    SPANS,
+    LATENCIES,
+    SUMMARY,
+    REPORT,
+    *FILE_NAMES,
+)
+TABLES_DRAFT = ".tables-"
+"""Begins the name of a folder in which tables are being made."""
 _DRAFT = ".draft"
 
 
@@ -54,7 +71,10 @@ class RunDirectory:
         try:
             path.mkdir(parents=True, exist_ok=True)
             for each in path.iterdir():
-                each.unlink()
+                if each.is_dir():
+                    shutil.rmtree(each)
+                else:
+                    each.unlink()
         except OSError as error:
             raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
         return cls(path)
@@ -71,7 +91,7 @@ class RunDirectory:
         if present and not force:
             hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
             raise RunError(f"{path} is {hint}")
-        foreign = [name for name in present if not _is_ours(name)]
+        foreign = [name for name in present if not _is_ours(path / name)]
         if foreign:
             shown = ", ".join(foreign[:3])
             raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
@@ -193,8 +213,10 @@ class RunDirectory:
             raise RunError(problem) from error
 
 
-def _is_ours(name: str) -> bool:
-    return name.removesuffix(_DRAFT) in FILES or is_checkpoint(name)
+def _is_ours(path: Path) -> bool:
+    if path.is_dir():
+        return path.name.startswith(TABLES_DRAFT)
+    return path.name.removesuffix(_DRAFT) in FILES or is_checkpoint(path.name)
 
 
 def _numbers(parent: Path, trace_name: str) -> Iterator[int]:

@@ -42,3 +42,17 @@ def test_a_negative_duration_counts_as_none() -> None:
     histogram = Histogram()
     histogram.record(-5)
     assert (histogram.count, histogram.max_ns, histogram.sum_ns) == (1, 0, 0)
+
+
+@given(durations=st.lists(st.integers(0, 2**62), max_size=100))
+def test_the_buckets_hold_every_duration(durations: list[int]) -> None:
+    """In order, and none is beyond the bucket's longest."""
+    histogram = Histogram()
+    for each in durations:
+        histogram.record(each)
+    buckets = histogram.buckets()
+    assert sum(count for _, count in buckets) == len(durations)
+    assert sorted(upto for upto, _ in buckets) == [upto for upto, _ in buckets]
+    for upto, _ in buckets:
+        at_most = sum(count for other, count in buckets if other <= upto)
+        assert at_most == sum(each <= upto for each in durations)

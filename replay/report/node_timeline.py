@@ -1,0 +1,138 @@
+"""What ran on a node, and how each of its pods ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from replay.report.figure import Cell, Figure, Option, time_axis
+from replay.report.source import Source
+from replay.results import durations
+from replay.results.lanes import Lanes
+
+NODES_MAX = 40
+PODS_MAX = 200
+_ROWS_PER_NODE = 50
+_LANES_MIN = 7
+"""So that the bars of a node with few pods stay bars."""
+_ENDINGS = (
+    "Running",
+    "Succeeded",
+    "Failed",
+    "Preempted",
+    "Evicted",
+    "Deleted",
+    "NodeLost",
+    "Pending",
+)
+_INTERVALS = f"""
+WITH bound AS (
+    SELECT *, coalesce(scheduled_ns, created_ns) AS from_ns,
+        coalesce(ended_ns, $end) AS to_ns,
+        ending IN ('Preempted', 'Evicted', 'NodeLost') AS displaced
+    FROM pods WHERE node_name IS NOT NULL
+),
+chosen AS (
+    SELECT node_name, row_number() OVER (ORDER BY count(*) FILTER (displaced) DESC, count(*) DESC,
+        node_name) AS place, count(*) AS pods
+    FROM bound GROUP BY node_name QUALIFY place <= {NODES_MAX}
+),
+kept AS (
+    SELECT chosen.place, chosen.pods, bound.* FROM bound JOIN chosen USING (node_name)
+    QUALIFY row_number() OVER (PARTITION BY node_name
+        ORDER BY displaced DESC, to_ns - from_ns DESC, uid) <= {PODS_MAX}
+)
+SELECT node_name, pods, namespace || '/' || name, priority, from_ns, to_ns, ending,
+    coalesce('by ' || preempted_by, evicted_signal, '')
+FROM kept ORDER BY place, from_ns, uid
+"""  # noqa: S608 - made of this module's own constants
+_Interval = tuple[str, int, float, float, str, str]
+
+
+def node_timeline(source: Source) -> Figure:
+    """Return the pods of the nodes on which most were displaced, over time."""
+    nodes: dict[str, list[_Interval]] = {}
+    counts: dict[str, int] = {}
+    for node, pods, pod, priority, from_ns, to_ns, ending, why in source.rows(
+        _INTERVALS, {"end": source.end_ns}
+    ):
+        times = source.seconds(from_ns), source.seconds(to_ns)
+        nodes.setdefault(node, []).append((pod, priority, *times, ending, why))
+        counts[node] = pods
+    rows: list[list[Cell]] = []
+    for node, intervals in nodes.items():
+        for pod, priority, from_s, to_s, ending, why in intervals[:_ROWS_PER_NODE]:
+            begun, ended = (durations.simulated(round(each * 1e9)) for each in (from_s, to_s))
+            rows.append([node, pod, str(priority), begun, ended, f"{ending} {why}".strip()])
+    left_out = sum(counts[node] - len(nodes[node]) for node in nodes)
+    total = next(source.rows("SELECT count(DISTINCT node_name) FROM nodes"))[0]
+    note = (
+        "A bar is a pod, from its binding to its end; overlapping pods stand in rows of their own."
+    )
+    if total > len(nodes):
+        note += f" The {len(nodes)} of {total:,} nodes with most displaced pods, then most pods."
+    if left_out:
+        note += f" Of a node's pods, the {PODS_MAX} that were displaced or stayed longest."
+    return Figure(
+        key="timeline",
+        title="One node's pods",
+        note=note,
+        empty="No pod had a node.",
+        charts={node: _chart(source, intervals) for node, intervals in nodes.items()},
+        choice="Node",
+        columns=("Node", "Pod", "Priority", "From", "To", "Ended"),
+        rows=rows,
+        left_out=(
+            f"pods beyond the first {_ROWS_PER_NODE} of a node"
+            if max(counts.values(), default=0) > _ROWS_PER_NODE
+            else ""
+        ),
+        height=420,
+        wide=True,
+    )
+
+
+def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
+    rows = Lanes()
+    lanes = [rows.take(from_s, to_s) for _, _, from_s, to_s, _, _ in intervals]
+    series = []
+    for ending in _ENDINGS:
+        data = [
+            {"value": [from_s, to_s, lane, priority], "name": pod, "why": why}
+            for (pod, priority, from_s, to_s, how, why), lane in zip(intervals, lanes, strict=True)
+            if how == ending
+        ]
+        if data:
+            series.append(
+                {
+                    "type": "custom",
+                    "name": ending,
+                    "renderItem": "@interval",
+                    "encode": {"x": [0, 1], "y": 2},
+                    "clip": True,
+                    "data": data,
+                }
+            )
+    return {
+        "grid": {"left": 8, "right": 16, "top": 40, "bottom": 40, "containLabel": True},
+        "legend": {"type": "scroll", "top": 0},
+        "tooltip": {"trigger": "item", "formatter": "@pod"},
+        "dataZoom": [
+            {"type": "inside", "filterMode": "weakFilter"},
+            {
+                "type": "slider",
+                "filterMode": "weakFilter",
+                "height": 20,
+                "bottom": 8,
+                "labelFormatter": "@duration",
+            },
+        ],
+        "xAxis": time_axis(source.end_s),
+        "yAxis": {
+            "type": "value",
+            "min": 0,
+            "max": max(_LANES_MIN, *lanes) + 1,
+            "inverse": True,
+            "show": False,
+        },
+        "series": series,
+    }

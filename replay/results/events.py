@@ -1,0 +1,220 @@
+"""The Events that a cluster would have written of what was decided, from the decision log.
+
+Equal Events of one object within an hour are one, with a count; an API server keeps each for an
+hour after its last time. What kubelets say of images, containers and probes is not simulated: of a
+pod's start there is one Event.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go and framework/preemption/executor.go;
+pkg/kubelet/events/event.go and kubelet_node_status.go; pkg/controller/controller_utils.go and
+statefulset/stateful_pod_control.go (the words); client-go tools/record/events_cache.go (counting);
+cmd/kube-apiserver --event-ttl (the hour).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from replay.results import durations
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
+
+KEPT_NS = 3_600_000_000_000
+COLUMNS = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+COLUMNS_WIDE = (
+    *("LAST SEEN", "TYPE", "REASON", "OBJECT", "SUBOBJECT", "SOURCE"),
+    *("MESSAGE", "FIRST SEEN", "COUNT", "NAME"),
+)
+_NORMAL, _WARNING = "Normal", "Warning"
+_NODE_REASONS: Mapping[tuple[str, str], str] = {
+    ("MemoryPressure", "True"): "NodeHasInsufficientMemory",
+    ("MemoryPressure", "False"): "NodeHasSufficientMemory",
+    ("DiskPressure", "True"): "NodeHasDiskPressure",
+    ("DiskPressure", "False"): "NodeHasNoDiskPressure",
+    ("PIDPressure", "True"): "NodeHasInsufficientPID",
+    ("PIDPressure", "False"): "NodeHasSufficientPID",
+    ("Ready", "True"): "NodeReady",
+    ("Ready", "False"): "NodeNotReady",
+}
+
+
+@dataclass(slots=True, kw_only=True)
+class Event:
+    """An Event: of which object, what is said of it, who says it, how often and when (ns).
+
+    An event of a node stands in the namespace "default", as in a cluster.
+    """
+
+    kind: str
+    namespace: str
+    object_name: str
+    uid: str
+    type: str
+    reason: str
+    message: str
+    component: str
+    host: str
+    name: str
+    first_ns: int
+    last_ns: int
+    count: int = 1
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Return what Events that are counted as one have in common."""
+        said = (self.type, self.reason, self.message, self.component, self.host)
+        return (self.kind, self.namespace, self.object_name, self.uid, *said)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the Event as the API has it."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "creationTimestamp": _time(self.first_ns),
+            },
+            "involvedObject": {
+                "kind": self.kind,
+                **({"namespace": self.namespace} if self.kind != "Node" else {}),
+                "name": self.object_name,
+                **({"uid": self.uid} if self.uid else {}),
+            },
+            "reason": self.reason,
+            "message": self.message,
+            "source": {"component": self.component, **({"host": self.host} if self.host else {})},
+            "firstTimestamp": _time(self.first_ns),
+            "lastTimestamp": _time(self.last_ns),
+            "count": self.count,
+            "type": self.type,
+        }
+
+    def row(self, now_ns: int, *, wide: bool) -> tuple[str, ...]:
+        """Return the cells for COLUMNS, or for COLUMNS_WIDE, at `now_ns`.
+
+        Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, printEvent.
+        """
+        seen = durations.age(now_ns - self.last_ns)
+        target = f"{self.kind.lower()}/{self.object_name}"
+        message = self.message.strip()
+        if not wide:
+            return seen, self.type, self.reason, target, message
+        source = f"{self.component}, {self.host}" if self.host else self.component
+        first = durations.age(now_ns - self.first_ns)
+        cells = (seen, self.type, self.reason, target, "", source, message, first)
+        return (*cells, str(self.count), self.name)
+
+
+class Events:
+    """The Events that stand at the moment up to which decisions were taken."""
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[str, ...], Event] = {}
+
+    def take(self, decision: trace_pb2.Decision) -> Event | None:
+        """Take a decision and return the Event that it makes or counts up, None for none."""
+        told = event_of(decision)
+        if told is None:
+            return None
+        self._forget(decision.at_ns)
+        known = self._events.pop(told.key, None)
+        if known is not None:
+            known.last_ns, known.count = told.last_ns, known.count + 1
+            told = known
+        self._events[told.key] = told
+        return told
+
+    def standing(self, now_ns: int) -> list[Event]:
+        """Return the Events that an API server still keeps, the latest last."""
+        self._forget(now_ns)
+        return list(self._events.values())
+
+    def _forget(self, now_ns: int) -> None:
+        while self._events:
+            key, oldest = next(iter(self._events.items()))
+            if oldest.last_ns + KEPT_NS >= now_ns:
+                return
+            del self._events[key]
+
+
+def event_of(decision: trace_pb2.Decision) -> Event | None:
+    """Return the Event that one decision makes, None for none."""
+    if decision.refused:
+        return None
+    observed = decision.observed
+    pod = observed.object
+    match observed.WhichOneof("observed"):
+        case "scheduled":
+            node = observed.scheduled.node_name
+            text = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"
+            return _event(decision, pod, _NORMAL, "Scheduled", text)
+        case "failed_scheduling":
+            text = observed.failed_scheduling.message
+            return _event(decision, pod, _WARNING, "FailedScheduling", text)
+        case "preempted":
+            told = observed.preempted
+            text = f"Preempted by pod {told.by.uid} on node {told.node_name}"
+            return _event(decision, pod, _NORMAL, "Preempted", text)
+        case "evicted":
+            host = observed.evicted.node_name
+            text = observed.evicted.message
+            return _event(decision, pod, _WARNING, "Evicted", text, "kubelet", host)
+        case "started":
+            host = observed.started.node_name
+            return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
+        case "made":
+            return _made(decision, observed.made.owner)
+        case "condition_changed":
+            return _condition(decision, observed.condition_changed)
+    return None
+
+
+def _made(decision: trace_pb2.Decision, owner: ObjectRef) -> Event:
+    pod = decision.observed.object.name
+    text = f"Created pod: {pod}"
+    if owner.kind == "StatefulSet":
+        text = f"create Pod {pod} in StatefulSet {owner.name} successful"
+    component = f"{owner.kind.lower()}-controller"
+    return _event(decision, owner, _NORMAL, "SuccessfulCreate", text, component)
+
+
+def _condition(decision: trace_pb2.Decision, changed: trace_pb2.ConditionChanged) -> Event | None:
+    node = decision.observed.object
+    reason = _NODE_REASONS.get((changed.type, changed.status))
+    if reason is None:
+        return None
+    text = f"Node {node.name} status is now: {reason}"
+    return _event(decision, node, _NORMAL, reason, text, "kubelet", node.name)
+
+
+def _event(
+    decision: trace_pb2.Decision,
+    about: ObjectRef,
+    type_: str,
+    reason: str,
+    message: str,
+    component: str = DEFAULT_SCHEDULER,
+    host: str = "",
+) -> Event:
+    return Event(
+        kind=about.kind,
+        namespace=about.namespace or "default",
+        object_name=about.name,
+        uid=about.uid,
+        type=type_,
+        reason=reason,
+        message=message,
+        component=component,
+        host=host,
+        name=f"{about.name}.{decision.sequence:016x}",
+        first_ns=decision.at_ns,
+        last_ns=decision.at_ns,
+    )
+
+
+def _time(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

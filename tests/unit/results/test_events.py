@@ -1,0 +1,119 @@
+"""Events: what a cluster would have written of decisions, counted and kept as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+
+from replay.results.events import KEPT_NS, Events, event_of
+from replay.results.get import Query, get
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.unit.results import messages
+from tests.unit.results.small_run import NODE, small_run
+
+
+def _printed(tmp_path: Path, **asked: object) -> str:
+    pieces: list[str] = []
+    query = Query(**{"resource": "events", **asked})  # type: ignore[arg-type] # keywords of one test
+    path = tmp_path / "run"
+    get(small_run(path), query, pieces.append)
+    return "".join(pieces)
+
+
+def test_a_list_has_kubectls_columns(tmp_path: Path) -> None:
+    """The latest last, with ages at the moment; a binding that was refused is none."""
+    lines = _printed(tmp_path, offset_ns=12 * 10**9).splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        ["LAST", "SEEN", "TYPE", "REASON"],
+        ["4s", "Warning", "FailedScheduling", "pod/high"],
+        ["4s", "Normal", "Preempted", "pod/low"],
+        ["1s", "Normal", "Scheduled", "pod/high"],
+        ["1s", "Normal", "Started", "pod/high"],
+    ]
+    assert lines[3].endswith(f"Successfully assigned default/high to {NODE}")
+
+
+def test_wide_adds_the_source_and_the_count(tmp_path: Path) -> None:
+    """In the places where kubectl has them."""
+    header, first, *_ = _printed(tmp_path, output="wide").splitlines()
+    columns = "LAST SEEN TYPE REASON OBJECT SUBOBJECT SOURCE MESSAGE FIRST SEEN COUNT NAME"
+    assert " ".join(header.split()) == columns
+    assert "default-scheduler" in first
+    assert first.split()[-2:] == ["1", "high.0000000000000001"]
+
+
+def test_json_and_yaml_hold_whole_events(tmp_path: Path) -> None:
+    """A list as one List, a watch one after the other."""
+    (_, preempted, *_) = orjson.loads(_printed(tmp_path, output="json"))["items"]
+    assert preempted["involvedObject"]["name"] == "low"
+    assert preempted["message"] == f"Preempted by pod uid-high on node {NODE}"
+    assert preempted["lastTimestamp"] == "2019-10-24T08:00:08Z"
+    watched = yaml.safe_load_all(_printed(tmp_path / "2", output="yaml", watch=True))
+    assert [each["reason"] for each in watched if each][:2] == ["FailedScheduling", "Preempted"]
+
+
+def test_a_watch_begins_with_the_list_at_a_moment(tmp_path: Path) -> None:
+    """Then each Event comes as it happens."""
+    rows = _printed(tmp_path, watch=True, offset_ns=11 * 10**9).splitlines()[1:]
+    assert [row.split()[2] for row in rows] == [
+        *("FailedScheduling", "Preempted", "Scheduled", "Started"),
+        "Evicted",
+    ]
+
+
+def test_another_namespace_has_no_events(tmp_path: Path) -> None:
+    """And so no header either."""
+    assert _printed(tmp_path, namespace="other") == ""
+
+
+def test_equal_events_are_counted_and_kept_for_an_hour() -> None:
+    """From the last time on; then the next one is a new Event."""
+    standing = Events()
+    hour_s = KEPT_NS // 10**9
+    for at_s in (0, 60):
+        standing.take(messages.failed("p", "no room", at_s))
+    now_ns = messages.START_NS + 60 * 10**9
+    (event,) = standing.standing(now_ns + KEPT_NS)
+    assert (event.count, event.last_ns - event.first_ns) == (2, 60 * 10**9)
+    assert standing.standing(now_ns + KEPT_NS + 1) == []
+    again = standing.take(messages.failed("p", "no room", 61 + hour_s))
+    assert again is not None
+    assert again.count == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "status", "reason"),
+    [
+        ("MemoryPressure", "True", "NodeHasInsufficientMemory"),
+        ("DiskPressure", "False", "NodeHasNoDiskPressure"),
+        ("PIDPressure", "True", "NodeHasInsufficientPID"),
+    ],
+)
+def test_a_nodes_condition_is_told_in_the_kubelets_words(
+    type_: str, status: str, reason: str
+) -> None:
+    """In the namespace default."""
+    decision = trace_pb2.Decision()
+    decision.observed.object.kind, decision.observed.object.name = "Node", "n"
+    decision.observed.condition_changed.type = type_
+    decision.observed.condition_changed.status = status
+    event = event_of(decision)
+    assert event is not None
+    assert (event.reason, event.namespace) == (reason, "default")
+    assert event.message == f"Node n status is now: {reason}"
+
+
+def test_a_controller_tells_what_it_has_made() -> None:
+    """A StatefulSet in its own words."""
+    decision = messages.decision("web-0")
+    decision.observed.made.owner.kind, decision.observed.made.owner.name = "StatefulSet", "web"
+    event = event_of(decision)
+    assert event is not None
+    assert (event.kind, event.object_name, event.component) == (
+        *("StatefulSet", "web"),
+        "statefulset-controller",
+    )
+    assert event.message == "create Pod web-0 in StatefulSet web successful"

@@ -1,0 +1,101 @@
+"""What a pod requests in total, and why waiting pods cannot use what is free."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from replay.results.tables.free_capacity import (
+    CORDONED,
+    FITS,
+    TAINTED,
+    UNSELECTED,
+    NodeState,
+    free_capacity,
+)
+from replay.results.tables.requests import requests
+from services.kube.node import Node
+from services.kube.pod import Container, NodeAffinity, PodSpec
+from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator, Requirement
+from services.kube.taints import Taint, TaintEffect, Toleration
+
+_TAINT = Taint(key="dedicated", value="infra", effect=TaintEffect.NO_SCHEDULE)
+
+
+def _spec(cpu: int = 1000, **of: object) -> PodSpec:
+    return PodSpec(containers=(Container(name="c", requests={"cpu": cpu}),), **of)  # type: ignore[arg-type] # fields of one test
+
+
+def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
+    """Return what is free of a node's four cores, by why one waiting pod cannot have it."""
+    node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
+    state = NodeState(node=node, requested={"cpu": used, "pods": 1})
+    found = free_capacity([state], Counter([spec]), {spec: requests(spec)})
+    return {each.reason: each.free for each in found if each.resource == "cpu"}
+
+
+def test_containers_sidecars_and_overhead_add_up() -> None:
+    """An init container counts where it is larger than what runs later, beside earlier sidecars."""
+    sidecar = Container(name="s", requests={"cpu": 100}, restart_policy="Always")
+    init = Container(name="i", requests={"cpu": 900, "memory": 5})
+    main = Container(name="c", requests={"cpu": 500})
+    spec = PodSpec(containers=(main,), init_containers=(sidecar, init), overhead={"cpu": 10})
+    assert requests(spec) == {"cpu": 1010, "memory": 5, "pods": 1}
+    early = PodSpec(containers=(main,), init_containers=(init, sidecar))
+    assert requests(early)["cpu"] == 900
+
+
+def test_requests_of_the_pod_as_a_whole_replace_its_containers() -> None:
+    """Overhead still comes on top."""
+    assert requests(_spec(resources={"cpu": 2000}, overhead={"cpu": 1}))["cpu"] == 2001
+
+
+@pytest.mark.parametrize(
+    ("spec", "node", "reason"),
+    [
+        (_spec(), {}, FITS),
+        (_spec(5000), {}, "Insufficient cpu"),
+        (_spec(), {"used": 3500}, "Insufficient cpu"),
+        (_spec(overhead={"x.io/gpu": 1}), {"used": 3500}, "Insufficient cpu and x.io/gpu"),
+        (_spec(), {"taints": (_TAINT,)}, TAINTED),
+        (_spec(tolerations=(Toleration(operator="Exists"),)), {"taints": (_TAINT,)}, FITS),
+        (_spec(), {"unschedulable": True}, CORDONED),
+        (_spec(node_selector={"zone": "a"}), {"labels": {"zone": "b"}}, UNSELECTED),
+        (_spec(node_selector={"zone": "a"}), {"labels": {"zone": "a"}}, FITS),
+    ],
+)
+def test_free_capacity_goes_to_the_first_that_refuses(
+    spec: PodSpec, node: dict[str, object], reason: str
+) -> None:
+    """Cordon, taints, node affinity, then requests."""
+    used = node.get("used", 0)
+    assert _free(spec, **node) == {reason: 4000 - int(str(used))}  # type: ignore[arg-type] # fields of one test
+
+
+def test_required_node_affinity_refuses() -> None:
+    """As the scheduler's filter does."""
+    wanted = Requirement(key="zone", operator=Operator.IN, values=("a",))
+    required = NodeSelector(terms=(NodeSelectorTerm(match_expressions=(wanted,)),))
+    spec = _spec(node_affinity=NodeAffinity(required=required))
+    assert _free(spec, labels={"zone": "b"}) == {UNSELECTED: 4000}
+
+
+def test_waiting_pods_share_what_is_free_among_their_reasons() -> None:
+    """Three of four cannot have it for its size."""
+    large, small = _spec(9000), _spec(100)
+    state = NodeState(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
+    amounts = {each: requests(each) for each in (large, small)}
+    found = free_capacity([state], Counter({large: 3, small: 1}), amounts)
+    shares = {each.reason: each.free for each in found if each.resource == "cpu"}
+    assert shares == {"Insufficient cpu": 3000, FITS: 1000}
+
+
+def test_where_no_pod_waits_there_is_no_reason() -> None:
+    """And where there is no node, nothing is free."""
+    state = NodeState(node=Node(name="n", allocatable={"cpu": 4000}))
+    found = {
+        (each.resource, each.reason, each.free) for each in free_capacity([state], Counter(), {})
+    }
+    assert found == {("cpu", "", 4000), ("memory", "", 0)}
+    assert [each.free for each in free_capacity([], Counter(), {})] == [0, 0]
