@@ -55,6 +55,7 @@ def session_to_plain(
             saved_decisions.to_row(each, pods.place, pods.places) for each in memory.unanswered
         ],
         "waiting": memory.waiting,
+        "listening": memory.listening,
         "plugins": memory.plugins,
         "queue": [_hex(chunk) for chunk in queue],
     }
@@ -95,6 +96,7 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
         held_back=tuple(plain["held_back"]),
         unanswered=tuple(saved_decisions.from_row(row, pods) for row in plain["unanswered"]),
         waiting=tuple((uid, for_pods) for uid, for_pods in plain["waiting"]),
+        listening=tuple((uid, for_pods) for uid, for_pods in plain["listening"]),
         plugins=plain["plugins"],
     )
     core.recall(told, memory)

@@ -31,6 +31,7 @@ from services.scheduler.cluster_events import (
 from services.scheduler.codec import MAY_WAIT, STAGES, StepEncoder, head_from_message, put_outcome
 from services.scheduler.core.decisions import Binding, Decision, Skipped, Stage
 from services.scheduler.core.events_labels import ClusterEvent
+from services.scheduler.core.events_operations import Move
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Flush, Head, PopId, QueueStep
 from services.scheduler.core.registry import SERVED, Registry
@@ -111,6 +112,7 @@ class SchedulerSession:
             self.core.namespace_labels,
             self.core.reads_objects if options.queue.has_hints else _never,
         )
+        self._counts_moves = not options.queue.has_hints
         self._batch_size = config.batch_size or BATCH_SIZE
         self._at_ns = -(2**63)
         self._batch: list[_Taken] = []
@@ -240,7 +242,15 @@ class SchedulerSession:
                 steps = _flushes(timed.at_ns)
             case Unread():
                 pass
-        return [self._encoder.operation(step, timed.at_ns, old) for step in steps]
+        told = (step for step in steps if self._is_told(step))
+        return [self._encoder.operation(step, timed.at_ns, old) for step in told]
+
+    def _is_told(self, step: QueueStep) -> bool:
+        """Tell whether a step may change the queue; a move does not where it is not heard.
+
+        The older modes count moves.
+        """
+        return not isinstance(step, Move) or self._counts_moves or self.core.is_heard()
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
         """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""

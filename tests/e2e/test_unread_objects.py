@@ -1,4 +1,4 @@
-"""Objects that no hint would read are not told, and no decision is another one for it."""
+"""What nobody listens to is not told to the queue, and no decision is another one for it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("seed", range(20, 28))
-def test_a_queue_that_is_told_every_object_shows_the_same_heads(
+def test_a_queue_that_is_told_everything_shows_the_same_heads(
     services: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Pods with and without spread and anti-affinity wait while others come to nodes."""
     asked: list[bool] = []
-    reads = Scheduler.reads_objects
+    heard: list[bool] = []
+    reads, hears = Scheduler.reads_objects, Scheduler.is_heard
 
     def noted(scheduler: Scheduler, event: ClusterEvent) -> bool:
         asked.append(reads(scheduler, event))
         return True
 
+    def told(scheduler: Scheduler) -> bool:
+        heard.append(hears(scheduler))
+        return True
+
     address = services.processes["queue"].address
     spared = asyncio.run(_decided(address, seed))
     monkeypatch.setattr(Scheduler, "reads_objects", noted)
+    monkeypatch.setattr(Scheduler, "is_heard", told)
     assert asyncio.run(_decided(address, seed)) == spared
-    assert set(asked) == {True, False}
+    assert set(asked) == set(heard) == {True, False}
 
 
 async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]:

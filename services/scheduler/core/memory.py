@@ -16,7 +16,8 @@ class Memory:
     `held_back` are pods that a gate keeps out of a queue without gates. `unanswered` decisions
     stand in the order in which they were made. `waiting` are the uids of the pods that wait, and
     whether pods elsewhere may let each in: that was judged when it came, or last changed, by the
-    cluster as it was then. `plugins` are the states of stateful plugins, by
+    cluster as it was then. `listening` are those whom an event may move, and whether pods elsewhere
+    are why. `plugins` are the states of stateful plugins, by
     scheduler name and plugin.
     """
 
@@ -25,4 +26,5 @@ class Memory:
     held_back: tuple[str, ...]
     unanswered: tuple[Decision, ...]
     waiting: tuple[tuple[str, bool], ...]
+    listening: tuple[tuple[str, bool], ...]
     plugins: Mapping[str, Mapping[str, Plain]]

@@ -23,6 +23,7 @@ from services.scheduler.core.decisions import (
     Attempt,
     Binding,
     Decision,
+    Failed,
     MayWait,
     Refused,
     Skipped,
@@ -30,6 +31,7 @@ from services.scheduler.core.decisions import (
 )
 from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_objects import on_object
+from services.scheduler.core.events_operations import QueueAdd, QueueUpdate
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.memory import Memory
@@ -109,7 +111,11 @@ class Scheduler:
             assumed=assumed,
         )
         self._change_snapshot(effects.snapshot, new)
-        return self._mirror.follow(effects.operations)
+        steps = self._mirror.follow(effects.operations)
+        for step in steps:
+            if isinstance(step, (QueueAdd, QueueUpdate)) and step.gates:
+                self._waiting.listens(new.uid, for_pods=True)
+        return steps
 
     def remove_pod(self, uid: str) -> list[QueueStep]:
         """Take a pod that went; an unknown one is passed over."""
@@ -178,10 +184,7 @@ class Scheduler:
         attempt = self._before(head, pod)
         cycle = self._cycles[pod.spec.scheduler_name]
         decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
-        if isinstance(decision.verdict, Refused) and cycle.framework.is_refused_for_pods(
-            decision.verdict.plugins
-        ):
-            self._waiting.refused_for_pods(pod.uid)
+        self._note_given_back(cycle.framework, decision)
         self._unanswered[head.pop] = decision
         return decision
 
@@ -273,6 +276,10 @@ class Scheduler:
             return MayWait.ALL
         return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
 
+    def is_heard(self) -> bool:
+        """Tell whether an event may move a pod: one that listens, or one that is in flight."""
+        return self._waiting.any_listens or bool(self._unanswered)
+
     def reads_objects(self, event: ClusterEvent) -> bool:
         """Tell whether a hint about a pod that waits may read what `event` is about.
 
@@ -280,7 +287,7 @@ class Scheduler:
         nodes; what frees resources concerns all.
         """
         if event in _OF_PODS_ON_NODES:
-            return self._waiting.any_refused_for_pods
+            return self._waiting.any_listens_for_pods
         return len(self._waiting) > 0
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
@@ -309,6 +316,7 @@ class Scheduler:
             held_back=tuple(self._mirror.held),
             unanswered=self.unanswered(),
             waiting=tuple(self._waiting.items()),
+            listening=tuple(self._waiting.listening()),
             plugins={
                 name: {
                     plugin.name: plugin.saved_state(self.snapshot)
@@ -332,7 +340,8 @@ class Scheduler:
         self.pods.update((pod.uid, pod) for pod in pods)
         for uid, for_pods in memory.waiting:
             self._waiting.count(uid, for_pods=for_pods)
-            self._waiting.refused_for_pods(uid)
+        for uid, for_pods in memory.listening:
+            self._waiting.listens(uid, for_pods=for_pods)
         self._latest_cycle = memory.latest_cycle
         self._choice.reset(memory.choice_mark)
         self._mirror.hold(memory.held_back)
@@ -348,6 +357,13 @@ class Scheduler:
             for_pods = self._extenders.judge(pod) or framework.waits_for_pods(pod)
             self._waiting.put(pod, for_pods=for_pods)
 
+    def _note_given_back(self, framework: Framework, decision: Decision) -> None:
+        verdict = decision.verdict
+        if not isinstance(verdict, (Refused, Failed)):
+            return
+        for_pods = isinstance(verdict, Failed) or framework.is_refused_for_pods(verdict.plugins)
+        self._waiting.listens(decision.head.pop.uid, for_pods=for_pods)
+
     def _recount_waiting(self) -> None:
         """Ask anew, since what a pod looks at may follow from objects such as its Service."""
         for uid in self._waiting.uids():
@@ -359,6 +375,7 @@ class Scheduler:
         if pod.uid not in self.pods:
             return [Done(pop)]
         self._mirror.given_back(self.pods[pod.uid])
+        self._waiting.listens(pod.uid, for_pods=True)
         requeue = AddUnschedulable(pop=pop, is_error=True, cycle=self._latest_cycle)
         if not self._queue.moves_after_failed_binding:
             return [requeue]

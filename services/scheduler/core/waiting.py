@@ -1,4 +1,9 @@
-"""The pods that wait to be scheduled, counted by whether pods elsewhere may let them in."""
+"""The pods that wait to be scheduled, and which of them an event may move.
+
+Counted are those that pods elsewhere may let in, and those that wait for an event at all: what was
+tried and given back, and what a PreEnqueue plugin holds. The queue alone knows where they stand;
+this is enough to tell that nobody listens.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,13 @@ from services.kube.pod import Pod
 class Waiting:
     """The pending pods of our profiles, with or without a decision that waits for its answer."""
 
-    __slots__ = ("_pods", "_refused_for_pods", "_waiting_for_pods")
+    __slots__ = ("_listening", "_listening_for_pods", "_pods", "_waiting_for_pods")
 
     def __init__(self) -> None:
         self._pods: dict[str, bool] = {}
         self._waiting_for_pods = 0
-        self._refused_for_pods: set[str] = set()
+        self._listening: dict[str, bool] = {}
+        self._listening_for_pods = 0
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -27,12 +33,14 @@ class Waiting:
         return self._waiting_for_pods > 0
 
     @property
-    def any_refused_for_pods(self) -> bool:
-        """Tell whether one of them was refused for pods elsewhere since it came, or may be next.
+    def any_listens(self) -> bool:
+        """Tell whether one of them may be moved by an event; an attempt taken back counts too."""
+        return bool(self._listening)
 
-        An attempt that was taken back counts too.
-        """
-        return self._waiting_for_pods > 0 or bool(self._refused_for_pods)
+    @property
+    def any_listens_for_pods(self) -> bool:
+        """Tell whether one of them may be moved by a pod that comes to a node."""
+        return self._waiting_for_pods > 0 or self._listening_for_pods > 0
 
     def uids(self) -> Sequence[str]:
         """Return who they are."""
@@ -41,6 +49,10 @@ class Waiting:
     def items(self) -> Sequence[tuple[str, bool]]:
         """Return who they are, and whether pods elsewhere may let each in, as last counted."""
         return tuple(self._pods.items())
+
+    def listening(self) -> Sequence[tuple[str, bool]]:
+        """Return who of them listens, and whether for pods elsewhere."""
+        return tuple(self._listening.items())
 
     def put(self, pod: Pod, *, for_pods: bool) -> None:
         """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
@@ -51,11 +63,13 @@ class Waiting:
         self._waiting_for_pods += for_pods - self._pods.get(uid, False)
         self._pods[uid] = for_pods
 
+    def listens(self, uid: str, *, for_pods: bool) -> None:
+        """Note that an event may move a pod from now on, `for_pods` if pods elsewhere are why."""
+        before = self._listening.get(uid, False)
+        self._listening[uid] = before or for_pods
+        self._listening_for_pods += for_pods and not before
+
     def drop(self, uid: str) -> None:
         """Count a pod no longer; an unknown one is passed over."""
         self._waiting_for_pods -= self._pods.pop(uid, False)
-        self._refused_for_pods.discard(uid)
-
-    def refused_for_pods(self, uid: str) -> None:
-        """Note that pods elsewhere were why one of them was refused."""
-        self._refused_for_pods.add(uid)
+        self._listening_for_pods -= self._listening.pop(uid, False)
