@@ -47,6 +47,7 @@ class Changed:
     deployments: dict[str, None] = field(default_factory=dict)
     pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
 
 
 class Cluster:
@@ -205,11 +206,13 @@ class Cluster:
         self._stamp(node.metadata)
         event = self._event(now_ns)
         (event.add if is_new else event.update).node.CopyFrom(node)
+        self.changed.nodes[name] = None
         self._snapshot_changed()
 
     def remove_node(self, now_ns: int, name: str) -> list[PodRecord]:
         """Take a node out and return the pods that were on it, which the caller must end."""
         node = self.nodes.pop(name)
+        self.changed.nodes[name] = None
         self._event(now_ns).delete.CopyFrom(
             object_ref_pb2.ObjectRef(kind="Node", name=name, uid=node.metadata.uid)
         )

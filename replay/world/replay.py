@@ -73,7 +73,7 @@ class Replay:
         self.journal = Journal(sink)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
-        self._controllers = Controllers(self.cluster, self._lives, self.journal)
+        self._controllers = Controllers(self.cluster, self._lives, self.journal, self.timeline)
         self._budgets = DisruptionController(
             self.cluster, self.timeline, recorded_status=models.recorded_budget_status
         )
@@ -185,6 +185,8 @@ class Replay:
                 self._pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
+            case Kind.LOOK:
+                self._controllers.look(action.key)
             case _:
                 pod = self.cluster.pods.get(action.key)
                 if pod is not None:

@@ -14,6 +14,7 @@ from replay.importers.recording.change import (
     Raw,
     condition,
     deletion_asked,
+    kind,
     meta,
     part,
     phase,
@@ -43,6 +44,8 @@ _TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/re
 _SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
 _CAUSES = {"EvictionByEvictionAPI": "drain", "DeletionByTaintManager": "taint"}
 _BY_THE_CLUSTER = frozenset({"PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC"})
+# Their deletions follow from nodes and completions, not from a number of replicas.
+_PLACED = frozenset({"DaemonSet", "Job"})
 _LOW_ON = re.compile(r"The node was low on resource: ([a-z-]+)")
 _SIGNALS = {
     "memory": "memory.available",
@@ -185,6 +188,8 @@ class PodReading:
         if is_owned:
             owner = self._live(facts.owner_uid)
             if owner is None or deletion_asked(owner):
+                return ""
+            if kind(owner) in _PLACED:
                 return ""
             wanted = part(owner, "spec").get("replicas")
             active = len(self._active.get(facts.owner_uid, ()))

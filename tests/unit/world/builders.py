@@ -184,7 +184,7 @@ class World:
         self.journal = Journal(self.entries.append)
         self.admission = PriorityAdmission()
         self.lives = Lives(self.cluster, self.timeline, self.admission, self.models, self.journal)
-        self.controllers = Controllers(self.cluster, self.lives, self.journal)
+        self.controllers = Controllers(self.cluster, self.lives, self.journal, self.timeline)
         self.budgets = DisruptionController(
             self.cluster,
             self.timeline,
@@ -214,7 +214,8 @@ class World:
         """Let the controllers look until nothing changes any more."""
         while True:
             changed = self.cluster.take_changed()
-            if not (changed.pods or changed.owners or changed.deployments or changed.budgets):
+            kinds = (changed.pods, changed.owners, changed.deployments, changed.budgets)
+            if not any((*kinds, changed.nodes)):
                 return
             self.controllers.reconcile(now_ns, changed)
             changed.pods.update(self.cluster.changed.pods)
@@ -227,6 +228,8 @@ class World:
                 pod = self.cluster.pods.get(action.key)
                 if action.kind is Kind.RECHECK:
                     self.budgets.recheck(action.key)
+                elif action.kind is Kind.LOOK:
+                    self.controllers.look(action.key)
                 elif pod is not None:
                     self.lives.act(at_ns, action.kind, pod)
             self.settle(at_ns)
