@@ -12,6 +12,10 @@ from services.rpc.version import package_version
 
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
+    "models": (
+        "replay.cli.models_command",
+        "List what a replay assumes where a trace is silent.",
+    ),
     "get": ("replay.cli.get_command", "Show the pods or nodes of a run at a moment."),
     "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),

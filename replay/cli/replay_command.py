@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from replay.results.summary_output import render
 from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
 from replay.world.cluster import Cluster
+from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
 from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -122,6 +124,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--no-eviction", is_flag=True, help="Leave node-pressure eviction out.")
 @click.option(
+    "--model",
+    "model_values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What the replay assumes where the trace does not say; `reprieve models` lists them. May "
+    "be given several times.",
+)
+@click.option(
     "--spans",
     "sampling",
     type=SHARE,
@@ -164,6 +174,7 @@ def command(
     shutdown_ns: int | None,
     budget_status: str,
     no_eviction: bool,
+    model_values: tuple[str, ...],
     sampling: Sampling,
     span_clock: str,
     compare_recorded: bool,
@@ -180,6 +191,7 @@ def command(
       reprieve replay recording/ --run runs/today --seed 7 -o json
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
+      reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
       reprieve replay recording/ --compare-recorded
     """
     scheduler = scheduler_pb2.SchedulerConfig(
@@ -205,11 +217,14 @@ def command(
         tls=tls,
         scheduler=scheduler,
         eviction=_eviction_config(kubelet_config),
-        models=Models(
-            start_delay_ns=start_delay_ns,
-            shutdown_ns=shutdown_ns,
-            eviction=not no_eviction,
-            recorded_budget_status=budget_status == "recorded",
+        models=_models(
+            Models(
+                start_delay_ns=start_delay_ns,
+                shutdown_ns=shutdown_ns,
+                eviction=not no_eviction,
+                recorded_budget_status=budget_status == "recorded",
+            ),
+            model_values,
         ),
         until_ns=until_ns,
         run_path=run_path,
@@ -219,6 +234,13 @@ def command(
     )
     finished = _run(settings, trace, quiet=quiet)
     _show(finished, output)
+
+
+def _models(models: Models, given: Sequence[str]) -> Models:
+    try:
+        return with_values(models, given)
+    except ModelError as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
 
 
 def _compare(

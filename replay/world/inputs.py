@@ -15,11 +15,11 @@ from replay.world.cluster import Cluster
 from replay.world.controllers import KINDS, Controllers
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.node_lives import NodeLives
 from replay.world.pressure import Pressure
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube_codec import node_from_message
 
 
 class Inputs:
@@ -34,6 +34,8 @@ class Inputs:
         admission: PriorityAdmission,
         pressure: Pressure,
         journal: Journal,
+        *,
+        nodes: NodeLives,
     ) -> None:
         self._cluster = cluster
         self._lives = lives
@@ -41,6 +43,7 @@ class Inputs:
         self._budgets = budgets
         self._admission = admission
         self._pressure = pressure
+        self._nodes = nodes
         self._journal = journal
         self._templates: dict[int, pod_pb2.Pod] = {}
         self._template_features: dict[int, tuple[str, ...]] = {}
@@ -70,6 +73,10 @@ class Inputs:
                     ref = record.observed.object
                     status = record.observed.budget_status.status
                     self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
+            case "node_action":
+                refusal = self._nodes.told(now_ns, record.node_action)
+                if refusal:
+                    self._journal.note("refused", refusal)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
@@ -115,7 +122,7 @@ class Inputs:
                 case "pod":
                     self._update_pod(now_ns, message.pod)
                 case "node":
-                    self._put_node(now_ns, message.node)
+                    self._nodes.put(now_ns, message.node)
                 case "pod_disruption_budget":
                     meta = message.pod_disruption_budget.metadata
                     meta.namespace = meta.namespace or "default"
@@ -158,12 +165,6 @@ class Inputs:
             self._lives.check(message)
             self._cluster.replace_pod(now_ns, known, message)
 
-    def _put_node(self, now_ns: int, node: node_pb2.Node) -> None:
-        node_from_message(node)
-        self._pressure.keep_own(node)
-        self._cluster.put_node(now_ns, node)
-        self._pressure.node_changed(now_ns, node.metadata.name)
-
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
         grace_s = delete.grace_period_s if delete.HasField("grace_period_s") else None
@@ -175,10 +176,7 @@ class Inputs:
                 if pod is not None:
                     self._lives.delete(now_ns, pod, grace_s, "deleted")
             case "Node":
-                if ref.name in self._cluster.nodes:
-                    self._pressure.forget(ref.name)
-                    for pod in self._cluster.remove_node(now_ns, ref.name):
-                        self._lives.lose(now_ns, pod)
+                self._nodes.remove(now_ns, ref.name)
             case "PodDisruptionBudget":
                 self._budgets.remove(now_ns, key)
             case "PriorityClass":

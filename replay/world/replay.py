@@ -17,13 +17,16 @@ from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
+from replay.world.evictions import Evictions
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal, Sink
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
+from replay.world.node_lives import NODE_KINDS, NodeLives
 from replay.world.outcomes import Outcomes
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
+from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -80,6 +83,18 @@ class Replay:
         self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
         backend = eviction if models.eviction else None
         self._pressure = Pressure(self.cluster, self.timeline, self._lives, self.journal, backend)
+        self._evictions = Evictions(self.cluster, self._lives, self._budgets)
+        self._taints = TaintEviction(self.cluster, self._lives, self.timeline, models.toleration_s)
+        self._nodes = NodeLives(
+            self.cluster,
+            self.timeline,
+            self._lives,
+            self._controllers,
+            self._pressure,
+            self._evictions,
+            models=models,
+            journal=self.journal,
+        )
         self._inputs = Inputs(
             self.cluster,
             self._lives,
@@ -88,6 +103,7 @@ class Replay:
             self.admission,
             self._pressure,
             self.journal,
+            nodes=self._nodes,
         )
         self._wakeup_ns = 0
         self._snapshot_version = 0
@@ -166,7 +182,7 @@ class Replay:
             self._send_ahead()
         due = self.timeline.take_due(now_ns)
         for action in due:
-            if action.kind is Kind.STEP:
+            if action.kind is Kind.STEP and not self._nodes.is_silent(action.key):
                 self._pressure.take_due(action.key)
         for action in due:
             self._act(now_ns, action)
@@ -182,24 +198,37 @@ class Replay:
             case Kind.RECHECK:
                 self._budgets.recheck(action.key)
             case Kind.USAGE:
-                self._pressure.look(now_ns, action.key)
+                if not self._nodes.is_silent(action.key):
+                    self._pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
             case Kind.LOOK:
                 self._controllers.look(action.key)
+            case kind if kind in NODE_KINDS:
+                self._nodes.act(now_ns, kind, action.key)
             case _:
-                pod = self.cluster.pods.get(action.key)
-                if pod is not None:
-                    self._lives.act(now_ns, action.kind, pod)
+                self._act_for_pod(now_ns, action)
+
+    def _act_for_pod(self, now_ns: int, action: Action) -> None:
+        pod = self.cluster.pods.get(action.key)
+        if pod is None or self._nodes.holds_back(action, pod):
+            return
+        if action.kind is Kind.TAINT:
+            self._taints.act(now_ns, pod)
+        else:
+            self._lives.act(now_ns, action.kind, pod)
 
     def _reconcile(self, now_ns: int) -> None:
         """Let the controllers look at what has changed; budgets come last."""
         changed = self.cluster.take_changed()
+        self._taints.reconcile(now_ns, changed)
+        changed.add(self.cluster.take_changed())
         self._controllers.reconcile(now_ns, changed)
         made = self.cluster.take_changed()
         changed.pods.update(made.pods)
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
+        self._nodes.reconcile()
 
     def _carry_out(self, now_ns: int) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
