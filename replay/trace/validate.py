@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from replay.trace.features import pod_features
-from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
 from reprieve.trace.v1alpha1.trace_pb2 import Header, ImportIssue, PodCreate, Record
@@ -73,8 +72,6 @@ class _Validation:
             case "create":
                 report.objects[record.create.WhichOneof("object") or "unknown"] += 1
                 report.warnings.update(self._of_object(record.create))
-            case "update" if record.update.HasField("node"):
-                report.warnings.update(_of_node(record.update.node))
             case "observed":
                 report.observed[record.observed.WhichOneof("observed") or "unknown"] += 1
             case "issue":
@@ -112,16 +109,8 @@ class _Validation:
         match kind:
             case "priority_class":
                 self._classes.add(created.priority_class.metadata.name)
-            case "node":
-                return _of_node(created.node)
             case "cron_job":
                 return self._of_pod(created.cron_job.spec.job_template.spec.template.spec)
         if kind in _CONTROLLERS:
             return self._of_pod(getattr(created, kind).spec.template.spec)
         return ()
-
-
-def _of_node(node: Node) -> tuple[str, ...]:
-    if any(each.effect == "NoExecute" for each in node.spec.taints):
-        return ("a NoExecute taint keeps new pods away and evicts none: taint-based eviction",)
-    return ()

@@ -109,6 +109,16 @@ _MODELS = (
         "podgc v1.34: a quarantine of 40 s, looked at every 20 s",
         when_off="they go with their node",
     ),
+    _time(
+        "cycle-cost",
+        "what a scheduling cycle takes; the scheduler then takes one pod after the other",
+        "measured: kube-scheduler's scheduler_scheduling_algorithm_duration_seconds",
+    ),
+    _time(
+        "bind-cost",
+        "what a binding takes, beside the cycles that follow",
+        "measured: kube-scheduler's scheduler_framework_extension_point_duration_seconds of Bind",
+    ),
     Model(
         name="eviction",
         field="eviction",

@@ -27,6 +27,8 @@ class Models:
     node_grace_ns: how long a silent node is waited for before it counts as unreachable.
     toleration_s: how long a pod that says nothing of it stays on a node that is not ready or
         unreachable, s. None: the taint manager takes nobody.
+    cycle_cost_ns: what a scheduling cycle takes, one after the other. Default 0.
+    bind_cost_ns: what a binding takes, beside the cycles. Default 0.
     pod_gc_ns: how long the pods of a node that has gone are there. 0: they go with it.
     """
 
@@ -39,6 +41,8 @@ class Models:
     node_grace_ns: int = 40 * SECOND_NS
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
+    cycle_cost_ns: int = 0
+    bind_cost_ns: int = 0
 
 
 DEFAULT_GRACE_S = 30

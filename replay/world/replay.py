@@ -17,6 +17,7 @@ from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
+from replay.world.costs import Costs
 from replay.world.evictions import Evictions
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal, Sink
@@ -70,9 +71,10 @@ class Replay:
         observer: Observer,
         cluster: Cluster | None = None,
     ) -> None:
-        self._told = Rounds(scheduler, observer)
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
+        self._costs = Costs(self.timeline, models)
+        self._told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
         self.journal = Journal(sink)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
@@ -131,7 +133,8 @@ class Replay:
             limits.progress(at_ns, self.cluster)
 
     def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
-        times = (source.next_ns(), self.timeline.next_ns(), self._wakeup_ns or None)
+        wakeup_ns = self._costs.next_ns(self._wakeup_ns)
+        times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
         due = [each for each in times if each is not None]
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         if not due or (stop_ns is None and source.next_ns() is None and self._is_settled()):
@@ -159,14 +162,19 @@ class Replay:
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             self.journal.round_ = number
-            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
+            is_busy = self._costs.is_busy(now_ns)
+            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns and not is_busy
             self._told.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
-            if self._told.must_be_told(self.cluster.urgency):
+            urgency = self.cluster.urgency
+            if is_busy:
+                self._told.hold(self.cluster.take_events(), urgency)
+            elif self._told.must_be_told(urgency):
                 self._carry_out(now_ns)
                 continue
-            self._told.wait(self.cluster.take_events())
+            else:
+                self._told.wait(self.cluster.take_events())
             if self._pressure.has_due:
                 self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
@@ -190,7 +198,8 @@ class Replay:
 
     def _send_ahead(self) -> None:
         """Let the scheduler begin with a long round's events."""
-        if len(self.cluster.events) >= EVENTS_PER_MESSAGE:
+        busy = self._costs.is_busy(self.now_ns)
+        if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not busy:
             self._told.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
@@ -202,6 +211,9 @@ class Replay:
                     self._pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
+            case Kind.CYCLE:
+                answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
+                self._told.answer_late(now_ns, answers)
             case Kind.LOOK:
                 self._controllers.look(action.key)
             case kind if kind in NODE_KINDS:
@@ -233,7 +245,8 @@ class Replay:
     def _carry_out(self, now_ns: int) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
         for outcomes in self._told.outcomes(self.cluster.take_events()):
-            self._told.answer(now_ns, self._outcomes.apply(now_ns, outcomes.outcomes))
+            ready = self._costs.ready(now_ns, outcomes.outcomes)
+            self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns
 
     def _loop_text(self, now_ns: int) -> str:

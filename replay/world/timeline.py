@@ -26,6 +26,7 @@ class Kind(Enum):
     RECHECK = "a budget gives up waiting for a granted disruption"
     LOOK = "a controller looks at its object again"
     RESTART = "a kubelet starts a pod's containers again"
+    CYCLE = "a scheduling cycle, or a binding, is over"
     TAINT = "a pod has put up with its node's taints for long enough"
     DRAIN = "a node that is drained is tried again, or begins to be"
     SILENT = "a node stops reporting"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1alpha1.trace_pb2 import PodLife
@@ -450,15 +448,13 @@ def test_an_object_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> N
     assert kinds(records) == ["header", "pod_create", "issue unreadable-object"]
 
 
-@pytest.mark.parametrize("reason", ["DeletionByTaintManager"])
-def test_taint_evictions_are_input_and_told(tmp_path: Path, reason: str) -> None:
-    """The taint manager is not simulated."""
-    target = ("DisruptionTarget", "True", reason)
+def test_what_the_taint_manager_deleted_is_an_observation(tmp_path: Path) -> None:
+    """A replay has a taint manager of its own."""
+    target = ("DisruptionTarget", "True", "DeletionByTaintManager")
     records = imported(
         tmp_path,
         line(0, "ADDED", make_pod("p", 2)),
         line(1, "MODIFIED", _running("p", 3)),
         line(2, "MODIFIED", _running("p", 4, conditions=[target], metadata=_STOPS)),
     )
-    assert [each.cause for each in deletes(records)] == ["taint"]
-    assert "taint-eviction" in {each.kind for each in issues(records)}
+    assert list(deletes(records)) == []
