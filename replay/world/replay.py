@@ -38,6 +38,9 @@ PATIENCE_NS = 600 * SECOND_NS
 leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
 
 
+_CRON_JOBS = "what CronJobs would start is no reason for a replay to go on: give --until to play it"
+
+
 class LoopError(RuntimeError):
     """Rounds at one instant that never end; the text names who goes round."""
 
@@ -127,6 +130,8 @@ class Replay:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
                 self._told.finish()
+                if end is End.SETTLED and self._controllers.has_cron_jobs:
+                    self.journal.note("cron-jobs", _CRON_JOBS)
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from replay.explain.explain import explain
+from replay.explain.target import Wish
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from replay.runner import Finished
@@ -82,6 +84,20 @@ def test_a_binding_alone_may_cost(services: EmbeddedServices, tmp_path: Path) ->
     models = Models(bind_cost_ns=25 * MS)
     finished = play(services, tmp_path, NODE + pod("a") + pod("b"), models)
     assert scheduled(finished) == {"a": (25, 25), "b": (26, 25)}
+
+
+@pytest.mark.e2e
+def test_a_decision_with_costs_is_explained_as_it_was_taken(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Told again, the history leads to it."""
+    models = Models(cycle_cost_ns=10 * MS, bind_cost_ns=5 * MS)
+    text = NODE + pod("a", 3) + pod("big", 2, "high")
+    finished = play(services, tmp_path, text, models)
+    for name, attempt in (("a", 1), ("big", 2)):
+        explained = explain(finished.run, Wish(pod=name), top=3)
+        assert explained.attempt == attempt
+        assert explained.node == "n"
 
 
 @pytest.mark.e2e
