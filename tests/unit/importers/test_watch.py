@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1alpha1.trace_pb2 import PodLife
@@ -458,3 +460,29 @@ def test_what_the_taint_manager_deleted_is_an_observation(tmp_path: Path) -> Non
         line(2, "MODIFIED", _running("p", 4, conditions=[target], metadata=_STOPS)),
     )
     assert list(deletes(records)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "owner_kind"),
+    [
+        ("apps/v1", "StatefulSet"),
+        ("apps/v1", "DaemonSet"),
+        ("batch/v1", "Job"),
+        ("v1", "ReplicationController"),
+    ],
+)
+def test_what_any_recorded_controller_made_is_expected_of_the_replay(
+    tmp_path: Path, version: str, owner_kind: str
+) -> None:
+    """Its pods are observed, and lend their names and lives."""
+    owner = {**make_object(owner_kind, "x", 2), "apiVersion": version}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", owner),
+        line(1, "ADDED", make_pod("x-0", 3, owner=owner)),
+        line(3, "MODIFIED", _running("x-0", 4, owner=owner)),
+    )
+    expected = [each.controller_pod for each in records if each.HasField("controller_pod")]
+    assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
+    assert observed(records, "made")[0].made.owner.name == "x"
+    assert not any(each.HasField("pod_create") for each in records)
