@@ -16,6 +16,10 @@ _COMMANDS = {
     "query": ("replay.cli.query_command", "Ask a run's tables in SQL."),
     "get": ("replay.cli.get_command", "Show the pods, nodes or events of a run at a moment."),
     "export": ("replay.cli.export_command", "Export a run for Perfetto or Chrome's tracing."),
+    "models": (
+        "replay.cli.models_command",
+        "List what a replay assumes where a trace is silent.",
+    ),
     "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
     "convert": ("replay.cli.convert_command", "Convert a trace between formats."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -21,6 +22,7 @@ from replay.results.summary_output import render
 from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
 from replay.world.cluster import Cluster
+from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
 from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -123,6 +125,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--no-eviction", is_flag=True, help="Leave node-pressure eviction out.")
 @click.option(
+    "--model",
+    "model_values",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="What the replay assumes where the trace does not say; `reprieve models` lists them. May "
+    "be given several times.",
+)
+@click.option(
     "--spans",
     "sampling",
     type=SHARE,
@@ -171,6 +181,7 @@ def command(
     shutdown_ns: int | None,
     budget_status: str,
     no_eviction: bool,
+    model_values: tuple[str, ...],
     sampling: Sampling,
     span_clock: str,
     compare_recorded: bool,
@@ -188,6 +199,7 @@ def command(
       reprieve replay recording/ --run runs/today --seed 7 -o json
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
+      reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
       reprieve replay recording/ --compare-recorded
     """
     scheduler = scheduler_pb2.SchedulerConfig(
@@ -213,11 +225,14 @@ def command(
         tls=tls,
         scheduler=scheduler,
         eviction=_eviction_config(kubelet_config),
-        models=Models(
-            start_delay_ns=start_delay_ns,
-            shutdown_ns=shutdown_ns,
-            eviction=not no_eviction,
-            recorded_budget_status=budget_status == "recorded",
+        models=_models(
+            Models(
+                start_delay_ns=start_delay_ns,
+                shutdown_ns=shutdown_ns,
+                eviction=not no_eviction,
+                recorded_budget_status=budget_status == "recorded",
+            ),
+            model_values,
         ),
         until_ns=until_ns,
         run_path=run_path,
@@ -242,6 +257,13 @@ def _report(run: RunDirectory, *, quiet: bool) -> None:
         return
     if not quiet:
         click.echo(f"report: {path}", err=True)
+
+
+def _models(models: Models, given: Sequence[str]) -> Models:
+    try:
+        return with_values(models, given)
+    except ModelError as error:
+        raise click.BadParameter(str(error), param_hint="--model") from error
 
 
 def _compare(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from replay.backends.processes import EmbeddedServices
+from replay.explain.costs import with_moment
 from replay.explain.eviction import eviction_of
 from replay.explain.explanation import (
     Afterwards,
@@ -47,8 +48,9 @@ def explain(
     The run is told again to the scheduler at `address`, "" starts one. Raises RunError for what the
     run does not hold, BackendError where the services fail.
     """
-    target = find_target(run, wish)
+    found = find_target(run, wish)
     manifest = run.manifest()
+    target = with_moment(run, manifest, found)
     if target.entry is None and target.eviction is not None:
         return _came_bound(run, target, target.eviction, top)
     if address:

@@ -98,7 +98,7 @@ class Rerun:
         outcome: scheduler_pb2.Outcome | None = None
         entry = target.entry
         if entry is not None:
-            for instant in self._told_until(instants, (entry.at_ns, entry.round)):
+            for instant in self._told_until(instants, target.moment):
                 evaluation, outcome = self._attempt(instant, target)
             if evaluation is None:
                 raise RunError(STRAYED)

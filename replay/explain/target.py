@@ -78,7 +78,8 @@ class Target:
 
     ahead: attempts that the log has before it in the same round. until_ns: the moment at which the
     pod's place in the queue is asked for; None: right after the attempt. eviction: the pod's
-    eviction, None where it had none until the moment that was asked for.
+    eviction, None where it had none until the moment that was asked for. decided: time and round
+    of the decision, where they are not those of its entry.
     """
 
     life: Life
@@ -87,12 +88,19 @@ class Target:
     start_ns: int
     until_ns: int | None
     eviction: trace_pb2.Decision | None = None
+    decided: tuple[int, int] | None = None
+
+    @property
+    def moment(self) -> tuple[int, int]:
+        """Return time and round in which the attempt was decided; there must be one."""
+        assert self.entry is not None  # noqa: S101 - a pod that was not tried has no such moment
+        return self.decided or (self.entry.at_ns, self.entry.round)
 
     @property
     def from_ns(self) -> int:
         """Return the moment from which on the run's rounds must be told one by one."""
         if self.entry is not None:
-            return self.entry.at_ns
+            return self.moment[0]
         return self.start_ns if self.until_ns is None else self.until_ns
 
     @property

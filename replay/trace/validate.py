@@ -7,19 +7,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from replay.trace.features import pod_features
-from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
 from reprieve.trace.v1alpha1.trace_pb2 import Header, ImportIssue, PodCreate, Record
 from services.kube.priority_class import SYSTEM_CLASSES
 
-_UNSERVED = {
-    "stateful_set": "StatefulSet",
-    "daemon_set": "DaemonSet",
-    "job": "Job",
-    "cron_job": "CronJob",
-    "replication_controller": "ReplicationController",
-}
+_CONTROLLERS = (
+    "deployment",
+    "replica_set",
+    "replication_controller",
+    "stateful_set",
+    "daemon_set",
+    "job",
+    "cron_job",
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,8 +72,6 @@ class _Validation:
             case "create":
                 report.objects[record.create.WhichOneof("object") or "unknown"] += 1
                 report.warnings.update(self._of_object(record.create))
-            case "update" if record.update.HasField("node"):
-                report.warnings.update(_of_node(record.update.node))
             case "observed":
                 report.observed[record.observed.WhichOneof("observed") or "unknown"] += 1
             case "issue":
@@ -84,10 +83,9 @@ class _Validation:
         report = self._report
         if not report.objects["node"]:
             report.warnings["no node is created: nothing can be scheduled"] += 1
-        if not report.objects["pod"] and not report.counts["controller_pod"]:
-            made = report.objects["deployment"] + report.objects["replica_set"]
-            if not made:
-                report.warnings["no pod is created"] += 1
+        made = report.counts["controller_pod"]
+        if not made and not any(report.objects[kind] for kind in ("pod", *_CONTROLLERS)):
+            report.warnings["no pod is created"] += 1
         return report
 
     def _of_create(self, create: PodCreate) -> tuple[str, ...]:
@@ -111,18 +109,8 @@ class _Validation:
         match kind:
             case "priority_class":
                 self._classes.add(created.priority_class.metadata.name)
-            case "deployment":
-                return self._of_pod(created.deployment.spec.template.spec)
-            case "replica_set":
-                return self._of_pod(created.replica_set.spec.template.spec)
-            case "node":
-                return _of_node(created.node)
-        if kind in _UNSERVED:
-            return (f"{_UNSERVED[kind]} is not simulated: it makes no pods in a replay",)
+            case "cron_job":
+                return self._of_pod(created.cron_job.spec.job_template.spec.template.spec)
+        if kind in _CONTROLLERS:
+            return self._of_pod(getattr(created, kind).spec.template.spec)
         return ()
-
-
-def _of_node(node: Node) -> tuple[str, ...]:
-    if any(each.effect == "NoExecute" for each in node.spec.taints):
-        return ("a NoExecute taint keeps new pods away and evicts none: taint-based eviction",)
-    return ()

@@ -120,6 +120,11 @@ class DisruptionController:
             self._timeline.cancel(Kind.RECHECK, key)
             self._cluster.remove_budget(now_ns, key)
 
+    def covering(self, pod: PodRecord) -> list[str]:
+        """Return the keys of the budgets over a pod."""
+        budgets = self._by_namespace.get(pod.message.metadata.namespace, {})
+        return [key for key, each in budgets.items() if _is_covered(each.value, pod)]
+
     def recheck(self, key: str) -> None:
         """Look at a budget again, since a granted disruption may have waited for too long."""
         self._cluster.changed.budgets[key] = None

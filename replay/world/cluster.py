@@ -47,6 +47,15 @@ class Changed:
     deployments: dict[str, None] = field(default_factory=dict)
     pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+
+    def add(self, later: Changed) -> None:
+        """Take in what has changed since."""
+        self.owners.update(later.owners)
+        self.deployments.update(later.deployments)
+        self.pods.update(later.pods)
+        self.budgets.update(later.budgets)
+        self.nodes.update(later.nodes)
 
 
 class Cluster:
@@ -205,16 +214,17 @@ class Cluster:
         self._stamp(node.metadata)
         event = self._event(now_ns)
         (event.add if is_new else event.update).node.CopyFrom(node)
+        self.changed.nodes[name] = None
         self._snapshot_changed()
 
-    def remove_node(self, now_ns: int, name: str) -> list[PodRecord]:
-        """Take a node out and return the pods that were on it, which the caller must end."""
+    def remove_node(self, now_ns: int, name: str) -> None:
+        """Take a node out; the pods that are on it stay."""
         node = self.nodes.pop(name)
+        self.changed.nodes[name] = None
         self._event(now_ns).delete.CopyFrom(
             object_ref_pb2.ObjectRef(kind="Node", name=name, uid=node.metadata.uid)
         )
         self._snapshot_changed()
-        return list(self.pods_by_node.get(name, {}).values())
 
     # Other objects
 

@@ -55,6 +55,15 @@ def set_pod_condition(
     return True
 
 
+def ready_since_ns(status: pod_pb2.PodStatus) -> int:
+    """Return since when a pod whose condition Ready holds is ready, ns since the Unix epoch."""
+    return next(
+        nanoseconds(each.last_transition_time)
+        for each in status.conditions
+        if each.type == "Ready" and each.status == "True"
+    )
+
+
 def set_node_condition(
     status: node_pb2.NodeStatus, type_: str, value: str, now_ns: int, reason: str, message: str
 ) -> bool:

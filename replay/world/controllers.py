@@ -1,266 +1,185 @@
-"""ReplicaSets and Deployments: who makes a pod again.
+"""The controllers of pods as one: who makes a pod again.
 
-Controllers look at the cluster between rounds, at what has changed only. A pod that is made takes
-its name, its UID and (where the trace tells it) its life from its owner and its ordinal, so that
-two runs pair their pods.
-
-Source: kubernetes v1.34 pkg/controller/replicaset/replica_set.go, syncReplicaSet, manageReplicas;
-pkg/controller/controller_utils.go, FilterActivePods; pkg/controller/deployment/sync.go, sync,
-getNewReplicaSet.
+Controllers look at the cluster between rounds, at what has changed only. What one of them makes or
+deletes is looked at again within the same look, until nothing is left to do. A pod that is made
+takes its name, its UID and (where the trace tells it) its life from its owner and its number, so
+that two runs pair their pods.
 """
 
 from __future__ import annotations
 
-from hashlib import blake2b
-from itertools import chain, count
+from typing import Protocol
 
-from replay.identity import name_suffix, object_uid
 from replay.world.cluster import Changed, Cluster
-from replay.world.conditions import timestamp
 from replay.world.journal import Journal
 from replay.world.lives import Lives
-from replay.world.scale_down import first_to_go
-from reprieve.kube.v1alpha1 import meta_pb2, object_ref_pb2, pod_pb2, workloads_pb2
+from replay.world.timeline import Timeline
+from replay.world.workloads.claims import Claims
+from replay.world.workloads.cron_jobs import CronJobs
+from replay.world.workloads.daemon_sets import DaemonSets
+from replay.world.workloads.jobs import Jobs
+from replay.world.workloads.making import PodMaker, controller_uid
+from replay.world.workloads.replica_sets import Deployments, ReplicaSets
+from replay.world.workloads.stateful_sets import StatefulSets
+from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
-HASH_LABEL = "pod-template-hash"
-GENERATED_BASE_MAX = 58
-"""Letters of a generateName that are kept, so that a name of 63 comes out."""
+KINDS = {
+    "replica_set": "ReplicaSet",
+    "replication_controller": "ReplicationController",
+    "deployment": "Deployment",
+    "stateful_set": "StatefulSet",
+    "daemon_set": "DaemonSet",
+    "job": "Job",
+    "cron_job": "CronJob",
+}
+"""The kinds that are served, by the fields of an Object that hold them."""
+
+
+class _OfPods(Protocol):
+    def remove(self, now_ns: int, uid: str) -> None:
+        """Delete an object and, in the background, its pods."""
+
+    def sync(self, now_ns: int, uid: str) -> bool:
+        """Do what an object asks for; answer whether it must be looked at again at once."""
 
 
 class Controllers:
-    """The Deployment and the ReplicaSet controller of a cluster."""
+    """All controllers of a cluster."""
 
-    def __init__(self, cluster: Cluster, lives: Lives, journal: Journal) -> None:
+    def __init__(
+        self, cluster: Cluster, lives: Lives, journal: Journal, timeline: Timeline
+    ) -> None:
         self._cluster = cluster
-        self._lives = lives
-        self._journal = journal
+        self.claims = Claims(cluster)
+        self._maker = PodMaker(cluster, lives, journal)
+        self._replica_sets = ReplicaSets(cluster, lives, self._maker)
+        self._deployments = Deployments(cluster, self._replica_sets, self._maker)
+        self._stateful_sets = StatefulSets(cluster, lives, self._maker, timeline, self.claims)
+        self._daemon_sets = DaemonSets(cluster, lives, self._maker, timeline)
+        self._jobs = Jobs(cluster, lives, self._maker, timeline, journal)
+        self._cron_jobs = CronJobs(cluster, timeline, self._jobs)
+        self._jobs.finished = self._job_finished
+        self._of_pods: dict[str, _OfPods] = {
+            "ReplicaSet": self._replica_sets,
+            "ReplicationController": self._replica_sets,
+            "StatefulSet": self._stateful_sets,
+            "DaemonSet": self._daemon_sets,
+            "Job": self._jobs,
+        }
         self._uids: dict[tuple[str, str, str], str] = {}
-        self._sets: dict[str, dict[str, workloads_pb2.ReplicaSet]] = {}
-        self._recorded: dict[tuple[str, str, str, int], trace_pb2.ControllerPod] = {}
-        self._refused: dict[str, None] = {}
+        self._known: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
+        self._again: dict[str, None] = {}
+
+    @property
+    def has_cron_jobs(self) -> bool:
+        """Tell whether there is a CronJob."""
+        return bool(len(self._cron_jobs))
 
     def expect(self, record: trace_pb2.ControllerPod) -> None:
         """Take what the trace tells of a pod (or a ReplicaSet) that a controller will make."""
-        owner = record.owner
-        self._recorded[owner.kind, owner.namespace, owner.name, record.ordinal] = record
+        self._maker.expect(record)
 
     def uid_of(self, kind: str, namespace: str, name: str) -> str:
-        """Return the UID of the Deployment or ReplicaSet of that name, "" for none."""
+        """Return the UID of the controller of that kind and name, "" for none."""
         return self._uids.get((kind, namespace, name), "")
 
-    def put_replica_set(self, message: workloads_pb2.ReplicaSet) -> None:
-        """Add or replace a ReplicaSet."""
-        meta = message.metadata
-        if meta.uid not in self._cluster.replica_sets:
-            births = self._cluster.births
-            births[_controller_uid(meta)] = births.get(_controller_uid(meta), 0) + 1
-        self._sets.setdefault(_controller_uid(meta), {})[meta.uid] = message
-        self._uids["ReplicaSet", meta.namespace, meta.name] = meta.uid
-        self._cluster.replica_sets[meta.uid] = message
-        self._cluster.changed.owners[meta.uid] = None
+    def is_daemon(self, pod: pod_pb2.Pod) -> bool:
+        """Tell whether a DaemonSet that is there manages a pod."""
+        kind, _ = self._known.get(controller_uid(pod.metadata), ("", None))
+        return kind == "DaemonSet"
 
-    def put_deployment(self, message: workloads_pb2.Deployment) -> None:
-        """Add or replace a Deployment."""
-        meta = message.metadata
-        self._uids["Deployment", meta.namespace, meta.name] = meta.uid
-        self._cluster.deployments[meta.uid] = message
-        self._cluster.changed.deployments[meta.uid] = None
+    def put(self, now_ns: int, message: object_pb2.Object) -> None:
+        """Add or replace a controller. Raises FieldError for one that cannot be read."""
+        case = message.WhichOneof("object") or ""
+        kind, meta = KINDS[case], getattr(message, case).metadata
+        match case:
+            case "replica_set":
+                self._replica_sets.put(message.replica_set)
+            case "replication_controller":
+                self._replica_sets.put_replication_controller(message.replication_controller)
+            case "deployment":
+                self._deployments.put(message.deployment)
+            case "stateful_set":
+                self._stateful_sets.put(message.stateful_set)
+            case "daemon_set":
+                self._daemon_sets.put(message.daemon_set)
+            case "job":
+                self._jobs.put(message.job)
+            case "cron_job":
+                self._cron_jobs.put(now_ns, message.cron_job)
+        self._remember(kind, meta)
 
     def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a Deployment or a ReplicaSet and, in the background, all that it owns.
+        """Delete a controller and, in the background, all that it owns; an unknown one is accepted.
 
-        An unknown one is accepted. A Deployment whose ReplicaSet was deleted looks again.
+        A Deployment whose ReplicaSet was deleted looks again.
         """
-        deployment = self._cluster.deployments.pop(uid, None)
-        if deployment is not None:
-            self._forget_name("Deployment", deployment.metadata)
-            for replica_set in self._owned_sets(uid):
-                self.remove(now_ns, replica_set.metadata.uid)
-        replica_set_ = self._cluster.replica_sets.pop(uid, None)
-        if replica_set_ is None:
+        kind, meta = self._known.pop(uid, ("", None))
+        if meta is None:
             return
-        self._forget_name("ReplicaSet", replica_set_.metadata)
-        owner_uid = _controller_uid(replica_set_.metadata)
-        del self._sets[owner_uid][uid]
-        self._cluster.changed.deployments[owner_uid] = None
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
+        if self.uid_of(kind, meta.namespace, meta.name) == uid:
+            del self._uids[kind, meta.namespace, meta.name]
+        if kind == "Deployment":
+            del self._cluster.deployments[uid]
+            for each in self._replica_sets.of(uid):
+                self.remove(now_ns, each.metadata.uid)
+        elif kind == "CronJob":
+            for job_uid in self._cron_jobs.remove(uid):
+                self.remove(now_ns, job_uid)
+        else:
+            self._of_pods[kind].remove(now_ns, uid)
+
+    def look(self, uid: str) -> None:
+        """Look at a controller again, as its time has come."""
+        self._cluster.changed.owners[uid] = None
 
     def retry_refused(self) -> None:
-        """Let ReplicaSets whose pods were refused try again, as something has changed for them."""
-        self._cluster.changed.owners.update(self._refused)
-        self._refused.clear()
+        """Let controllers whose pods were refused try again, as something has changed for them."""
+        self._cluster.changed.owners.update(self._maker.take_refused())
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Make and delete what the changed controllers ask for."""
+        for uid, message in changed.pods.items():
+            self._daemon_sets.pod_changed(controller_uid(message.metadata), uid, message)
         for uid in changed.deployments:
-            deployment = self._cluster.deployments.get(uid)
-            if deployment is not None:
-                self._roll_out(now_ns, deployment)
-        owners = dict(changed.owners) | dict(self._cluster.changed.owners)
-        for uid in owners:
-            replica_set = self._cluster.replica_sets.get(uid)
-            if replica_set is not None:
-                self._scale(now_ns, replica_set)
+            made = self._deployments.roll_out(now_ns, uid)
+            if made is not None:
+                self._remember("ReplicaSet", made.metadata)
+        waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
+        waiting |= self._cluster.changed.owners
+        while waiting:
+            for uid in waiting:
+                self._sync(now_ns, uid)
+            waiting, self._again = self._again, {}
 
-    # Deployments
+    def _sync(self, now_ns: int, uid: str) -> None:
+        kind, _ = self._known.get(uid, ("", None))
+        if kind == "CronJob":
+            made, gone = self._cron_jobs.sync(now_ns, uid)
+            for job_uid in gone:
+                self.remove(now_ns, job_uid)
+            for job in made:
+                self._start(job)
+        elif kind in self._of_pods:
+            if self._of_pods[kind].sync(now_ns, uid):
+                self._again[uid] = None
+            if kind == "Job" and self._jobs.expire(now_ns, uid):
+                self.remove(now_ns, uid)
 
-    def _roll_out(self, now_ns: int, deployment: workloads_pb2.Deployment) -> None:
-        """Give all replicas to the ReplicaSet of the current template, at once.
+    def _start(self, job: workloads_pb2.Job) -> None:
+        """Add a CronJob's Job; one of that name that is there already stays."""
+        meta = job.metadata
+        if not self.uid_of("Job", meta.namespace, meta.name):
+            self._jobs.put(job)
+            self._remember("Job", meta)
+            self._again[meta.uid] = None
 
-        A Deployment that is paused gives them to the one that it has.
-        """
-        wanted = deployment.spec.replicas if deployment.spec.HasField("replicas") else 1
-        sets = self._owned_sets(deployment.metadata.uid)
-        current = next((each for each in sets if _same_template(each, deployment)), None)
-        if deployment.spec.paused:
-            current = _active_or_latest(sets)
-            if current is None:
-                return
-        for each in sets:
-            if each is not current:
-                self._resize(each, 0)
-        if current is None:
-            self.put_replica_set(self._new_set(now_ns, deployment, wanted))
-        else:
-            self._resize(current, wanted)
+    def _job_finished(self, uid: str) -> None:
+        """Let a Job's CronJob look, which may have waited for it."""
+        _, meta = self._known[uid]
+        self._again[controller_uid(meta)] = None
 
-    def _owned_sets(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
-        return list(self._sets.get(deployment_uid, {}).values())
-
-    def _forget_name(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
-        if self.uid_of(kind, meta.namespace, meta.name) == meta.uid:
-            del self._uids[kind, meta.namespace, meta.name]
-
-    def _resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> None:
-        if not replica_set.spec.HasField("replicas") or replica_set.spec.replicas != wanted:
-            replica_set.spec.replicas = wanted
-            self.put_replica_set(replica_set)
-
-    def _new_set(
-        self, now_ns: int, deployment: workloads_pb2.Deployment, replicas: int
-    ) -> workloads_pb2.ReplicaSet:
-        owner = deployment.metadata
-        ordinal = self._cluster.births.get(owner.uid, 0)
-        recorded = self._recorded.get(("Deployment", owner.namespace, owner.name, ordinal))
-        template_hash = _template_hash(deployment)
-        made = workloads_pb2.ReplicaSet()
-        made.metadata.name = (recorded.name if recorded else "") or f"{owner.name}-{template_hash}"
-        made.metadata.namespace = owner.namespace
-        made.metadata.uid = object_uid(
-            "ReplicaSet", owner.namespace, made.metadata.name, owner.uid, ordinal
-        )
-        made.metadata.creation_timestamp.CopyFrom(timestamp(now_ns))
-        made.metadata.labels.update(deployment.spec.template.metadata.labels)
-        made.metadata.labels[HASH_LABEL] = template_hash
-        _own(made.metadata, "Deployment", owner)
-        made.spec.replicas = replicas
-        made.spec.selector.CopyFrom(deployment.spec.selector)
-        made.spec.selector.match_labels[HASH_LABEL] = template_hash
-        made.spec.template.CopyFrom(deployment.spec.template)
-        made.spec.template.metadata.labels[HASH_LABEL] = template_hash
-        return made
-
-    # ReplicaSets
-
-    def _scale(self, now_ns: int, replica_set: workloads_pb2.ReplicaSet) -> None:
-        uid = replica_set.metadata.uid
-        owned = self._cluster.pods_by_owner.get(uid, {}).values()
-        active = [pod for pod in owned if not pod.is_terminal and not pod.is_terminating]
-        wanted = replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
-        for _ in range(wanted - len(active)):
-            refusal = self._make(now_ns, replica_set)
-            if refusal:
-                self._journal.note("refused", refusal)
-                self._refused[uid] = None
-                return
-        if len(active) > wanted:
-            related = [
-                pod
-                for each in self._related_sets(replica_set)
-                for pod in self._cluster.pods_by_owner.get(each.metadata.uid, {}).values()
-            ]
-            for pod in first_to_go(active, related, now_ns)[: len(active) - wanted]:
-                self._lives.delete(now_ns, pod, None, "deleted")
-
-    def _related_sets(
-        self, replica_set: workloads_pb2.ReplicaSet
-    ) -> list[workloads_pb2.ReplicaSet]:
-        """Return the sets of the same Deployment, the set itself among them."""
-        owner_uid = _controller_uid(replica_set.metadata)
-        return self._owned_sets(owner_uid) if owner_uid else [replica_set]
-
-    def _make(self, now_ns: int, replica_set: workloads_pb2.ReplicaSet) -> str:
-        """Make the next pod of a ReplicaSet; answer why it was refused, "" where it was not."""
-        owner = replica_set.metadata
-        ordinal = self._cluster.births.get(owner.uid, 0)
-        recorded = self._recorded.get(("ReplicaSet", owner.namespace, owner.name, ordinal))
-        pod = pod_pb2.Pod()
-        template = replica_set.spec.template
-        pod.spec.CopyFrom(template.spec)
-        pod.metadata.labels.update(template.metadata.labels)
-        pod.metadata.annotations.update(template.metadata.annotations)
-        pod.metadata.name = self._free_name(owner, ordinal, recorded.name if recorded else "")
-        pod.metadata.namespace = owner.namespace
-        pod.metadata.generate_name = f"{owner.name}-"
-        pod.metadata.uid = object_uid("Pod", owner.namespace, pod.metadata.name, owner.uid, ordinal)
-        _own(pod.metadata, "ReplicaSet", owner)
-        life = trace_pb2.PodLife()
-        if recorded is not None:
-            life.CopyFrom(recorded.life)
-        refusal = self._lives.create(now_ns, pod, life)
-        if not refusal:
-            made = object_ref_pb2.ObjectRef(
-                kind="Pod",
-                namespace=owner.namespace,
-                name=pod.metadata.name,
-                uid=pod.metadata.uid,
-            )
-            by = object_ref_pb2.ObjectRef(
-                kind="ReplicaSet", namespace=owner.namespace, name=owner.name, uid=owner.uid
-            )
-            self._journal.made(now_ns, made, by, ordinal)
-        return refusal
-
-    def _free_name(self, owner: meta_pb2.ObjectMeta, ordinal: int, recorded: str) -> str:
-        """Return the recorded name, or one that is made, whichever no other pod has.
-
-        Source: kubernetes v1.34 apiserver pkg/storage/names/generate.go, GenerateName.
-        """
-        base = f"{owner.name}-"[:GENERATED_BASE_MAX]
-        made = (base + name_suffix(owner.uid, ordinal, 5 + more) for more in count())
-        names = chain((recorded,) if recorded else (), made)
-        return next(
-            name for name in names if f"{owner.namespace}/{name}" not in self._cluster.pod_uids
-        )
-
-
-def _own(meta: meta_pb2.ObjectMeta, kind: str, owner: meta_pb2.ObjectMeta) -> None:
-    meta.owner_references.add(
-        api_version="apps/v1", kind=kind, name=owner.name, uid=owner.uid, controller=True
-    )
-
-
-def _controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    return next((owner.uid for owner in meta.owner_references if owner.controller), "")
-
-
-def _active_or_latest(sets: list[workloads_pb2.ReplicaSet]) -> workloads_pb2.ReplicaSet | None:
-    active = [each for each in sets if not each.spec.HasField("replicas") or each.spec.replicas]
-    return next(reversed(active or sets), None)
-
-
-def _same_template(
-    replica_set: workloads_pb2.ReplicaSet, deployment: workloads_pb2.Deployment
-) -> bool:
-    template = workloads_pb2.PodTemplateSpec()
-    template.CopyFrom(replica_set.spec.template)
-    if HASH_LABEL in template.metadata.labels:
-        del template.metadata.labels[HASH_LABEL]
-    return template == deployment.spec.template
-
-
-def _template_hash(deployment: workloads_pb2.Deployment) -> str:
-    text = deployment.spec.template.SerializeToString(deterministic=True)
-    return blake2b(text, digest_size=5).hexdigest()
+    def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:
+        self._uids[kind, meta.namespace, meta.name] = meta.uid
+        self._known[meta.uid] = (kind, meta)

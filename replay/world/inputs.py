@@ -12,17 +12,14 @@ from replay.trace.features import pod_features
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
-from replay.world.controllers import Controllers
+from replay.world.controllers import KINDS, Controllers
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.node_lives import NodeLives
 from replay.world.pressure import Pressure
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube_codec import node_from_message
-
-_UNSERVED = "is not simulated yet: pods that it made in the recording are replayed as they came"
-_SCALED = {"stateful_set": "StatefulSet", "replication_controller": "ReplicationController"}
 
 
 class Inputs:
@@ -37,6 +34,8 @@ class Inputs:
         admission: PriorityAdmission,
         pressure: Pressure,
         journal: Journal,
+        *,
+        nodes: NodeLives,
     ) -> None:
         self._cluster = cluster
         self._lives = lives
@@ -44,11 +43,11 @@ class Inputs:
         self._budgets = budgets
         self._admission = admission
         self._pressure = pressure
+        self._nodes = nodes
         self._journal = journal
         self._templates: dict[int, pod_pb2.Pod] = {}
         self._template_features: dict[int, tuple[str, ...]] = {}
         self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
-        self._unserved: dict[tuple[str, str, str], str] = {}
         self._unnamed: Counter[tuple[str, str, str]] = Counter()
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
@@ -74,6 +73,10 @@ class Inputs:
                     ref = record.observed.object
                     status = record.observed.budget_status.status
                     self._budgets.observed(now_ns, f"{ref.namespace}/{ref.name}", status)
+            case "node_action":
+                refusal = self._nodes.told(now_ns, record.node_action)
+                if refusal:
+                    self._journal.note("refused", refusal)
             case "issue":
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
@@ -119,7 +122,7 @@ class Inputs:
                 case "pod":
                     self._update_pod(now_ns, message.pod)
                 case "node":
-                    self._put_node(now_ns, message.node)
+                    self._nodes.put(now_ns, message.node)
                 case "pod_disruption_budget":
                     meta = message.pod_disruption_budget.metadata
                     meta.namespace = meta.namespace or "default"
@@ -127,33 +130,26 @@ class Inputs:
                 case "priority_class":
                     self._admission.put_class(message.priority_class)
                     self._controllers.retry_refused()
-                case "replica_set":
-                    self._remember("ReplicaSet", message.replica_set.metadata)
-                    self._note_owner("ReplicaSet", message.replica_set)
-                    self._controllers.put_replica_set(message.replica_set)
-                case "deployment":
-                    self._remember("Deployment", message.deployment.metadata)
-                    self._note_owner("Deployment", message.deployment)
-                    self._controllers.put_deployment(message.deployment)
-                case "stateful_set" | "replication_controller":
-                    self._put_scale(_SCALED[kind], getattr(message, kind))
-                    self._journal.note("not-simulated", f"{_SCALED[kind]} {_UNSERVED}")
-                case "daemon_set" | "job" | "cron_job":
-                    self._journal.note("not-simulated", f"{kind} {_UNSERVED}")
+                case _ if kind in KINDS:
+                    self._put_controller(now_ns, KINDS[kind], message)
                 case None:
                     self._journal.note("refused", "an object of an unknown kind")
                 case _:
+                    self._controllers.claims.see(message)
                     self._cluster.put_other(now_ns, message, is_new=is_new)
         except (AdmissionError, FieldError) as error:
             self._journal.note("refused", str(error))
 
-    def _note_owner(
-        self, kind: str, message: workloads_pb2.ReplicaSet | workloads_pb2.Deployment
-    ) -> None:
-        """Note what a controller's pods ask for and do not get, once for each controller."""
-        named = (kind, message.metadata.namespace, message.metadata.name)
+    def _put_controller(self, now_ns: int, kind: str, message: object_pb2.Object) -> None:
+        """Add or replace a controller, and note what its pods ask for and do not get, once each."""
+        held = getattr(message, message.WhichOneof("object") or "")
+        meta: meta_pb2.ObjectMeta = held.metadata
+        self._remember(kind, meta)
+        self._controllers.put(now_ns, message)
+        named = (kind, meta.namespace, meta.name)
         known = self._owner_features.get(named, frozenset())
-        asked = dict.fromkeys(pod_features(message.spec.template.spec))
+        spec = held.spec.job_template.spec if kind == "CronJob" else held.spec
+        asked = dict.fromkeys(pod_features(spec.template.spec))
         for feature in asked:
             if feature not in known:
                 self._journal.note("not-simulated", feature)
@@ -169,22 +165,6 @@ class Inputs:
             self._lives.check(message)
             self._cluster.replace_pod(now_ns, known, message)
 
-    def _put_node(self, now_ns: int, node: node_pb2.Node) -> None:
-        node_from_message(node)
-        self._pressure.keep_own(node)
-        self._cluster.put_node(now_ns, node)
-        self._pressure.node_changed(now_ns, node.metadata.name)
-
-    def _put_scale(
-        self,
-        kind: str,
-        message: workloads_pb2.StatefulSet | workloads_pb2.ReplicationController,
-    ) -> None:
-        """Remember what a controller that is not served asks for: budgets count by it."""
-        meta, spec = message.metadata, message.spec
-        self._unserved[kind, meta.namespace, meta.name] = meta.uid
-        self._cluster.scales[meta.uid] = spec.replicas if spec.HasField("replicas") else 1
-
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
         grace_s = delete.grace_period_s if delete.HasField("grace_period_s") else None
@@ -196,21 +176,16 @@ class Inputs:
                 if pod is not None:
                     self._lives.delete(now_ns, pod, grace_s, "deleted")
             case "Node":
-                if ref.name in self._cluster.nodes:
-                    self._pressure.forget(ref.name)
-                    for pod in self._cluster.remove_node(now_ns, ref.name):
-                        self._lives.lose(now_ns, pod)
+                self._nodes.remove(now_ns, ref.name)
             case "PodDisruptionBudget":
                 self._budgets.remove(now_ns, key)
             case "PriorityClass":
                 self._admission.remove_class(ref.name)
-            case "ReplicaSet" | "Deployment":
+            case _ if ref.kind in KINDS.values():
                 uid = self._controllers.uid_of(ref.kind, namespace, ref.name)
                 self._controllers.remove(now_ns, uid or ref.uid)
-            case "StatefulSet" | "ReplicationController":
-                uid = self._unserved.pop((ref.kind, namespace, ref.name), ref.uid)
-                self._cluster.scales.pop(uid, None)
             case _:
+                self._controllers.claims.forget(ref)
                 self._cluster.remove_other(now_ns, ref)
 
     def _remember(self, kind: str, meta: meta_pb2.ObjectMeta) -> None:

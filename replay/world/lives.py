@@ -14,11 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from replay.world.admission import AdmissionError, PriorityAdmission
+from replay.world.annotations import annotate_life
 from replay.world.cluster import Cluster
 from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
+from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
 from replay.world.pod_record import PodRecord
+from replay.world.restarts import FORGET_NS, crash_backoff_ns, runs_again
 from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import pod_pb2
@@ -29,7 +32,8 @@ from services.rpc.errors import FieldError
 from services.rpc.kube_spec import PodSpecInterner
 
 _KILLED_EXIT_CODE = 137
-_OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH})
+_OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH, Kind.RESTART})
+_ENDS = frozenset({"OnFailure", "Never"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class Lives:
         self._models = models
         self._journal = journal
         self._specs = PodSpecInterner()
+        self.images = ImagePulls(cluster, models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.refusal: Callable[[PodRecord], Refusal | None] = lambda _pod: None
 
@@ -75,6 +80,7 @@ class Lives:
             return f"pod {name} exists already"
         try:
             self.check(message)
+            self._fill_in(message, life)
             note = self._admission.admit(message)
         except (AdmissionError, FieldError) as error:
             return f"pod {name}: {error}"
@@ -84,6 +90,15 @@ class Lives:
         if pod.node_name:
             self._take_up(now_ns, pod)
         return ""
+
+    def _fill_in(self, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> None:
+        """Tell of a life what its pod's annotations and the models say, and the trace does not."""
+        annotate_life(message.metadata.annotations, life)
+        wanted_ns = self._models.service_time_ns
+        ends = message.spec.restart_policy in _ENDS
+        if wanted_ns is not None and ends and not life.HasField("service_time_ns"):
+            life.service_time_ns = wanted_ns
+            life.exit_code = life.exit_code
 
     def _take_up(self, now_ns: int, pod: PodRecord) -> None:
         """Go on with a pod that has its node already."""
@@ -113,6 +128,8 @@ class Lives:
             case Kind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
             case Kind.START:
+                self._start(now_ns, pod)
+            case Kind.RESTART:
                 self._start(now_ns, pod)
             case Kind.FINISH:
                 self._finish(now_ns, pod)
@@ -176,6 +193,11 @@ class Lives:
     def lose(self, now_ns: int, pod: PodRecord) -> None:
         """Remove a pod whose node has gone (pod garbage collection)."""
         pod.removal = pod.removal or "node-lost"
+        if not pod.is_terminal:
+            reason, message = "DeletionByPodGC", "PodGC: node no longer exists"
+            status = pod.message.status
+            status.phase = "Failed"
+            set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
         self._remove(now_ns, pod)
 
     # Steps
@@ -184,14 +206,13 @@ class Lives:
         """Write the kubelet's first status; containers that start at once run in it already."""
         if pod.is_terminating:
             return
-        delay_ns = self._models.start_delay_ns
-        if pod.life.HasField("start_delay_ns"):
-            delay_ns = pod.life.start_delay_ns
-        if not pod.message.status.HasField("start_time"):
-            refusal = self.refusal(pod)
-            if refusal is not None:
-                self._reject(now_ns, pod, refusal)
-                return
+        is_new = not pod.message.status.HasField("start_time")
+        refusal = self.refusal(pod) if is_new else None
+        if refusal is not None:
+            self._reject(now_ns, pod, refusal)
+            return
+        delay_ns = self._start_delay_ns(now_ns, pod)
+        if is_new:
             _acknowledge(now_ns, pod)
             if delay_ns > 0:
                 self._cluster.status_changed(now_ns, pod)
@@ -199,6 +220,13 @@ class Lives:
             self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
         else:
             self._start(now_ns, pod)
+
+    def _start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
+        """Return how long it takes from now until a pod's containers run."""
+        if pod.life.HasField("start_delay_ns"):
+            return pod.life.start_delay_ns
+        pulled_ns = self.images.ready_ns(now_ns, pod.message)
+        return pulled_ns - now_ns + self._models.start_delay_ns
 
     def _reject(self, now_ns: int, pod: PodRecord, refusal: Refusal) -> None:
         """Fail a pod that its kubelet does not take; it never runs.
@@ -226,7 +254,8 @@ class Lives:
             container.state.running.started_at.CopyFrom(timestamp(now_ns))
         pod.running_ns = now_ns
         self._cluster.status_changed(now_ns, pod)
-        self._journal.started(now_ns, pod)
+        if not any(container.restart_count for container in status.container_statuses):
+            self._journal.started(now_ns, pod)
         self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod)
 
@@ -238,13 +267,39 @@ class Lives:
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
         """End a pod whose work is done; one that a kubelet is evicting counts as evicted."""
+        policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
+        stops = pod.is_terminating or pod.eviction is not None
         if pod.eviction is not None:
             self._fail_evicted(now_ns, pod, pod.eviction)
+        elif pod.life.HasField("exit_code") and runs_again(policy, exit_code) and not stops:
+            self._wait_for_restart(now_ns, pod)
         else:
-            failed = pod.life.fails
-            self._end(now_ns, pod, "Failed" if failed else "Succeeded", exit_code=int(failed))
+            exit_code = exit_code or int(pod.life.fails)
+            self._end(now_ns, pod, "Failed" if exit_code else "Succeeded", exit_code=exit_code)
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+
+    def _wait_for_restart(self, now_ns: int, pod: PodRecord) -> None:
+        """Let exited containers run again after their backoff.
+
+        Containers that go round for ever are no reason for a replay to go on, unless a Job counts.
+        """
+        if now_ns - (pod.running_ns or 0) > FORGET_NS:
+            pod.crashes = 0
+        wait_ns = crash_backoff_ns(pod.crashes)
+        pod.crashes += 1
+        pod.running_ns = None
+        status = pod.message.status
+        set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+        for container in status.container_statuses:
+            container.ready = False
+            container.restart_count += 1
+            container.state.Clear()
+            container.state.waiting.reason = "CrashLoopBackOff"
+        self._cluster.status_changed(now_ns, pod)
+        counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
+        self._timeline.plan(now_ns + wait_ns, Kind.RESTART, pod.uid, idle=not counts)
+        self.usage_changed(now_ns, pod)
 
     def _plan_stop(self, now_ns: int, pod: PodRecord, kill_ns: int) -> int:
         """Plan the end of a pod's containers, killed at `kill_ns` at the latest; answer when.

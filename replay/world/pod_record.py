@@ -20,7 +20,8 @@ class PodRecord:
     `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
     has decided to evict it. `stopping_ns` is when its containers were first told to stop, `stop_ns`
     when they will have stopped, and `killed` that they will not have stopped by themselves.
-    `tried_at` is the snapshot's version at its last scheduling attempt.
+    `tried_at` is the snapshot's version at its last scheduling attempt. `crashes` counts the
+    restarts of its containers that are not forgotten yet.
     """
 
     uid: str
@@ -36,6 +37,7 @@ class PodRecord:
     killed: bool = False
     removal: str = ""
     tried_at: int = -1
+    crashes: int = 0
 
     @property
     def node_name(self) -> str:

@@ -17,13 +17,17 @@ from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
+from replay.world.costs import Costs
+from replay.world.evictions import Evictions
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal, Sink
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
+from replay.world.node_lives import NODE_KINDS, NodeLives
 from replay.world.outcomes import Outcomes
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
+from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -32,6 +36,9 @@ ROUNDS_MAX = 1000
 PATIENCE_NS = 600 * SECOND_NS
 """How long a pending pod may go untried on an unchanged snapshot: twice the longest that upstream
 leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
+
+
+_CRON_JOBS = "what CronJobs would start is no reason for a replay to go on: give --until to play it"
 
 
 class LoopError(RuntimeError):
@@ -67,19 +74,32 @@ class Replay:
         observer: Observer,
         cluster: Cluster | None = None,
     ) -> None:
-        self._told = Rounds(scheduler, observer)
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
+        self._costs = Costs(self.timeline, models)
+        self._told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
         self.journal = Journal(sink)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
-        self._controllers = Controllers(self.cluster, self._lives, self.journal)
+        self._controllers = Controllers(self.cluster, self._lives, self.journal, self.timeline)
         self._budgets = DisruptionController(
             self.cluster, self.timeline, recorded_status=models.recorded_budget_status
         )
         self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
         backend = eviction if models.eviction else None
         self._pressure = Pressure(self.cluster, self.timeline, self._lives, self.journal, backend)
+        self._evictions = Evictions(self.cluster, self._lives, self._budgets)
+        self._taints = TaintEviction(self.cluster, self._lives, self.timeline, models.toleration_s)
+        self._nodes = NodeLives(
+            self.cluster,
+            self.timeline,
+            self._lives,
+            self._controllers,
+            self._pressure,
+            self._evictions,
+            models=models,
+            journal=self.journal,
+        )
         self._inputs = Inputs(
             self.cluster,
             self._lives,
@@ -88,6 +108,7 @@ class Replay:
             self.admission,
             self._pressure,
             self.journal,
+            nodes=self._nodes,
         )
         self._wakeup_ns = 0
         self._snapshot_version = 0
@@ -109,13 +130,16 @@ class Replay:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
                 self._told.finish()
+                if end is End.SETTLED and self._controllers.has_cron_jobs:
+                    self.journal.note("cron-jobs", _CRON_JOBS)
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)
             limits.progress(at_ns, self.cluster)
 
     def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
-        times = (source.next_ns(), self.timeline.next_ns(), self._wakeup_ns or None)
+        wakeup_ns = self._costs.next_ns(self._wakeup_ns)
+        times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
         due = [each for each in times if each is not None]
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         if not due or (stop_ns is None and source.next_ns() is None and self._is_settled()):
@@ -143,14 +167,19 @@ class Replay:
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             self.journal.round_ = number
-            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns
+            is_busy = self._costs.is_busy(now_ns)
+            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns and not is_busy
             self._told.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
-            if self._told.must_be_told(self.cluster.urgency):
+            urgency = self.cluster.urgency
+            if is_busy:
+                self._told.hold(self.cluster.take_events(), urgency)
+            elif self._told.must_be_told(urgency):
                 self._carry_out(now_ns)
                 continue
-            self._told.wait(self.cluster.take_events())
+            else:
+                self._told.wait(self.cluster.take_events())
             if self._pressure.has_due:
                 self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
@@ -166,7 +195,7 @@ class Replay:
             self._send_ahead()
         due = self.timeline.take_due(now_ns)
         for action in due:
-            if action.kind is Kind.STEP:
+            if action.kind is Kind.STEP and not self._nodes.is_silent(action.key):
                 self._pressure.take_due(action.key)
         for action in due:
             self._act(now_ns, action)
@@ -174,7 +203,8 @@ class Replay:
 
     def _send_ahead(self) -> None:
         """Let the scheduler begin with a long round's events."""
-        if len(self.cluster.events) >= EVENTS_PER_MESSAGE:
+        busy = self._costs.is_busy(self.now_ns)
+        if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not busy:
             self._told.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
@@ -182,27 +212,46 @@ class Replay:
             case Kind.RECHECK:
                 self._budgets.recheck(action.key)
             case Kind.USAGE:
-                self._pressure.look(now_ns, action.key)
+                if not self._nodes.is_silent(action.key):
+                    self._pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
+            case Kind.CYCLE:
+                answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
+                self._told.answer_late(now_ns, answers)
+            case Kind.LOOK:
+                self._controllers.look(action.key)
+            case kind if kind in NODE_KINDS:
+                self._nodes.act(now_ns, kind, action.key)
             case _:
-                pod = self.cluster.pods.get(action.key)
-                if pod is not None:
-                    self._lives.act(now_ns, action.kind, pod)
+                self._act_for_pod(now_ns, action)
+
+    def _act_for_pod(self, now_ns: int, action: Action) -> None:
+        pod = self.cluster.pods.get(action.key)
+        if pod is None or self._nodes.holds_back(action, pod):
+            return
+        if action.kind is Kind.TAINT:
+            self._taints.act(now_ns, pod)
+        else:
+            self._lives.act(now_ns, action.kind, pod)
 
     def _reconcile(self, now_ns: int) -> None:
         """Let the controllers look at what has changed; budgets come last."""
         changed = self.cluster.take_changed()
+        self._taints.reconcile(now_ns, changed)
+        changed.add(self.cluster.take_changed())
         self._controllers.reconcile(now_ns, changed)
         made = self.cluster.take_changed()
         changed.pods.update(made.pods)
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
+        self._nodes.reconcile()
 
     def _carry_out(self, now_ns: int) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
         for outcomes in self._told.outcomes(self.cluster.take_events()):
-            self._told.answer(now_ns, self._outcomes.apply(now_ns, outcomes.outcomes))
+            ready = self._costs.ready(now_ns, outcomes.outcomes)
+            self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns
 
     def _loop_text(self, now_ns: int) -> str:

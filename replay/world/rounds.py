@@ -45,14 +45,22 @@ class Observer(Protocol):
 class Rounds:
     """One round after the other: `begin`, events as they come, `outcomes`.
 
+    With `one_by_one` a round takes one pod at most, and pods that are left ask for a round again.
+
     What the scheduler said may wait does so until there is more to tell. It keeps its order and its
     times, so that only fewer messages show that it has waited.
     """
 
-    def __init__(self, scheduler: SchedulerBackend, observer: Observer) -> None:
+    def __init__(
+        self, scheduler: SchedulerBackend, observer: Observer, *, one_by_one: bool = False
+    ) -> None:
         self._scheduler = scheduler
         self._observer = observer
-        self._next = scheduler_pb2.Round(max_pods=PODS_PER_MESSAGE)
+        self._one_by_one = one_by_one
+        self._most = 1 if one_by_one else PODS_PER_MESSAGE
+        self._next = scheduler_pb2.Round(max_pods=self._most)
+        self._held: Urgency | None = None
+        self._has_more = False
         self._told: list[scheduler_pb2.Round] = []
         self._answers: list[scheduler_pb2.Answer] = []
         self._may_wait: Urgency | None = None
@@ -73,9 +81,27 @@ class Rounds:
             answer.at_ns = now_ns
         self._answers += answers
 
+    def answer_late(self, now_ns: int, answers: Sequence[scheduler_pb2.Answer]) -> None:
+        """Take what became of outcomes of a round before; the next round tells it.
+
+        Answers stand before events there, and so none is later than the first event that waits.
+        """
+        at_ns = min([now_ns, *(event.at_ns for event in self._next.events[:1])])
+        for answer in answers:
+            answer.at_ns = at_ns
+        self._next.answers.extend(answers)
+        self._cannot_wait |= any(answer.refused for answer in answers)
+
     def must_be_told(self, urgency: Urgency | None) -> bool:
         """Tell whether a round whose other events are of that `urgency` must be told now."""
-        if self._told or self._cannot_wait or len(self._next.events) >= EVENTS_PER_MESSAGE:
+        if self._held is not None:
+            urgency = max(self._held, urgency or self._held)
+        if (
+            self._has_more
+            or self._told
+            or self._cannot_wait
+            or len(self._next.events) >= EVENTS_PER_MESSAGE
+        ):
             return True
         if self._may_wait is None:
             return urgency is not None or self._has_something
@@ -84,6 +110,12 @@ class Rounds:
     def wait(self, events: Sequence[scheduler_pb2.Event]) -> None:
         """Let events of the round wait."""
         self._next.events.extend(events)
+
+    def hold(self, events: Sequence[scheduler_pb2.Event], urgency: Urgency | None) -> None:
+        """Keep events, however urgent, while the scheduler cannot be told of them."""
+        self._next.events.extend(events)
+        if urgency is not None:
+            self._held = max(self._held or urgency, urgency)
 
     def send(self, events: Sequence[scheduler_pb2.Event]) -> None:
         """Send events of the round ahead; more are to come."""
@@ -101,13 +133,14 @@ class Rounds:
         while self._told:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()
-            if outcomes.more:
+            self._has_more = outcomes.more and self._one_by_one
+            if outcomes.more and not self._one_by_one:
                 self._tell(())
             self._may_wait = _MAY_WAIT.get(outcomes.may_wait)
             self._observer.outcomes(round_, outcomes)
             yield outcomes
         self._next.answers.extend(self._answers)
-        self._cannot_wait = any(answer.refused for answer in self._answers)
+        self._cannot_wait |= any(answer.refused for answer in self._answers)
         self._answers = []
 
     def finish(self) -> None:
@@ -123,9 +156,9 @@ class Rounds:
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
         round_ = self._next
         self._next = scheduler_pb2.Round(
-            at_ns=round_.at_ns, round=round_.round, max_pods=PODS_PER_MESSAGE
+            at_ns=round_.at_ns, round=round_.round, max_pods=self._most
         )
-        self._cannot_wait = False
+        self._cannot_wait, self._held, self._has_more = False, None, False
         self._scheduler.tell(round_)
         self._observer.round_told(round_)
         self._told.append(round_)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from replay.world.conditions import nanoseconds
+from replay.world.conditions import nanoseconds, ready_since_ns
 from replay.world.pod_record import PodRecord
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -39,7 +39,7 @@ def first_to_go(
             is_ready,
             deletion_cost(pod),
             -crowd[pod.node_name],
-            _magnitude(now_ns - _ready_ns(pod)) if is_ready else 0,
+            _magnitude(now_ns - ready_since_ns(pod.message.status)) if is_ready else 0,
             _magnitude(now_ns - nanoseconds(pod.message.metadata.creation_timestamp)),
             pod.uid,
         )
@@ -55,14 +55,6 @@ def deletion_cost(pod: PodRecord) -> int:
     if not plain or text == "-0" or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
         return 0
     return int(text)
-
-
-def _ready_ns(pod: PodRecord) -> int:
-    return next(
-        nanoseconds(each.last_transition_time)
-        for each in pod.message.status.conditions
-        if each.type == "Ready" and each.status == "True"
-    )
 
 
 def _magnitude(age_ns: int) -> int:

@@ -24,6 +24,15 @@ class Kind(Enum):
     STEP = "a node's eviction manager takes its next step"
     USAGE = "what a node's pods use, or itself, comes to matter"
     RECHECK = "a budget gives up waiting for a granted disruption"
+    LOOK = "a controller looks at its object again"
+    RESTART = "a kubelet starts a pod's containers again"
+    CYCLE = "a scheduling cycle, or a binding, is over"
+    TAINT = "a pod has put up with its node's taints for long enough"
+    DRAIN = "a node that is drained is tried again, or begins to be"
+    SILENT = "a node stops reporting"
+    UNREACHABLE = "a silent node is given up"
+    BACK = "a node reports again"
+    COLLECT = "the pods of a node that has gone are collected"
 
 
 POD_KINDS = (
@@ -32,13 +41,15 @@ POD_KINDS = (
     Kind.FINISH,
     Kind.STOPPED,
     Kind.REMOVE,
+    Kind.RESTART,
+    Kind.TAINT,
 )
 """The kinds whose key is a pod's UID."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One planned action; `key` is a pod's UID, a node's name or a budget's namespace/name."""
+    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key."""
 
     kind: Kind
     key: str
@@ -86,6 +97,12 @@ class Timeline:
         self._idle += idle
         self._count += 1
         heapq.heappush(self._heap, (at_ns, self._count, planned))
+
+    def plan_earlier(self, at_ns: int, kind: Kind, key: str) -> None:
+        """Plan an action at `at_ns`, unless one of the same kind and key comes before that."""
+        planned_ns = self.planned_ns(kind, key)
+        if planned_ns is None or at_ns < planned_ns:
+            self.plan(at_ns, kind, key)
 
     def cancel(self, kind: Kind, key: str) -> None:
         """Take an action out; one that is not planned is accepted."""

@@ -130,7 +130,6 @@ def check_places(cluster: Cluster) -> None:
     assert {node: set(pods) for node, pods in cluster.active_by_node.items()} == active
     assert {owner: set(pods) for owner, pods in cluster.pods_by_owner.items()} == by_owner
     assert set(cluster.pending) == pending
-    assert by_node.keys() <= cluster.nodes.keys()
     assert cluster.tried == sum(
         pod.tried_at == cluster.snapshot_version for pod in cluster.pending.values()
     )
@@ -191,7 +190,10 @@ def expected_counts(
 
 
 def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
-    """Return a workload into which users meddle: nodes and pods go, Deployments are scaled."""
+    """Return a workload with which users meddle.
+
+    Nodes and pods go, nodes are drained and fail and recover, Deployments are scaled.
+    """
     random = Random(seed)  # noqa: S311 - chance makes the cases
     records = list(generate(options))
     deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
@@ -199,7 +201,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
     for _ in range(12):
         at_ns = random.randrange(options.window_ns)
         record = trace_pb2.Record(at_ns=at_ns)
-        match random.randrange(4):
+        match random.randrange(5):
             case 0:
                 name = f"node-{random.randrange(options.nodes):04d}"
                 record.delete.object.CopyFrom(ObjectRef(kind="Node", name=name))
@@ -209,6 +211,15 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
                 record.delete.object.CopyFrom(ref)
                 record.delete.grace_period_s = random.choice([0, 1, 30])
             case 2:
+                record.node_action.node_name = f"node-{random.randrange(options.nodes):04d}"
+                record.node_action.type = random.choice(
+                    [
+                        trace_pb2.NODE_ACTION_TYPE_DRAIN,
+                        trace_pb2.NODE_ACTION_TYPE_FAIL,
+                        trace_pb2.NODE_ACTION_TYPE_RECOVER,
+                    ]
+                )
+            case 3:
                 record.update.deployment.CopyFrom(random.choice(deployments))
                 record.update.deployment.spec.replicas = random.randrange(8)
             case _:
@@ -247,6 +258,7 @@ def test_whatever_is_decided_the_world_stays_whole_and_two_runs_are_equal(seed: 
         )
         replay.run(iter(meddled(seed, options)), Limits())
         check_places(scheduler.cluster)
+        assert scheduler.cluster.pods_by_node.keys() <= scheduler.cluster.nodes.keys()
         times = [(entry.at_ns, entry.round) for entry in entries]
         assert times == sorted(times)
         assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from replay.importers.kinds import WORKLOADS
 from replay.importers.recording.change import (
     Raw,
     condition,
@@ -18,7 +19,7 @@ from replay.importers.recording.change import (
 )
 from replay.importers.recording.history import Step
 from replay.importers.recording.output import Output, without_status
-from replay.importers.recording.survey import Survey
+from replay.importers.recording.survey import SERVED, Survey
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
 
@@ -38,8 +39,8 @@ class ObjectReading:
 
     def read(self, step: Step) -> Iterator[Record]:
         """Yield the records of one step."""
-        if kind(step.new) == "ReplicaSet" and self._is_deployments(step.new):
-            yield from self._deployments_set(step)
+        if kind(step.new) in SERVED and self._is_controllers(step.new):
+            yield from self._controllers_own(step)
         elif step.old is None:
             yield from self._appeared(step)
         else:
@@ -55,7 +56,7 @@ class ObjectReading:
             case "PodDisruptionBudget":
                 yield from self._output.create(step, without_status(raw))
                 yield from self._budget_status(step, {})
-            case "Deployment" | "ReplicaSet" if not step.initial:
+            case name if name in WORKLOADS and not step.initial:
                 yield from self._output.create(step, without_status(raw))
             case _:
                 yield from self._output.create(step, raw)
@@ -86,14 +87,14 @@ class ObjectReading:
             budget = carried.pod_disruption_budget
             yield self._output.observed(step, budget_status=BudgetStatus(status=budget.status))
 
-    def _is_deployments(self, raw: Raw) -> bool:
+    def _is_controllers(self, raw: Raw) -> bool:
         return self._facts.objects[uid(raw)].owner_uid in self._facts.controllers
 
-    def _deployments_set(self, step: Step) -> Iterator[Record]:
-        """Read a ReplicaSet that a recorded Deployment owns: only the first list's are input."""
+    def _controllers_own(self, step: Step) -> Iterator[Record]:
+        """Read what a recorded Deployment or CronJob owns: only the first list's are input."""
         facts = self._facts.objects[uid(step.new)]
         if step.old is not None:
-            what = "changed by its Deployment, which a replay does itself"
+            what = "changed by its controller, which a replay does itself"
             self._output.dropped(step, "controller-update", what)
         elif facts.is_observed:
             owner_kind, namespace, name = self._facts.controllers[facts.owner_uid]

@@ -14,6 +14,7 @@ from replay.importers.recording.change import (
     Raw,
     condition,
     deletion_asked,
+    kind,
     meta,
     part,
     phase,
@@ -41,8 +42,17 @@ from services.kube.priority_class import SYSTEM_CLASSES
 # A binding copies these from the node (v1.34); elsewhere they are nobody's wish.
 _TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
 _SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
-_CAUSES = {"EvictionByEvictionAPI": "drain", "DeletionByTaintManager": "taint"}
-_BY_THE_CLUSTER = frozenset({"PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC"})
+_CAUSES = {"EvictionByEvictionAPI": "drain"}
+_BY_THE_CLUSTER = frozenset(
+    {
+        "PreemptionByScheduler",
+        "TerminationByKubelet",
+        "DeletionByPodGC",
+        "DeletionByTaintManager",
+    }
+)
+# Their deletions follow from nodes and completions, not from a number of replicas.
+_PLACED = frozenset({"DaemonSet", "Job"})
 _LOW_ON = re.compile(r"The node was low on resource: ([a-z-]+)")
 _SIGNALS = {
     "memory": "memory.available",
@@ -159,9 +169,6 @@ class PodReading:
         cause = self._cause(step, old, facts)
         if not cause or not (self._is_ours(old) or part(old, "spec").get("nodeName")):
             return
-        if cause == "taint":
-            what = "deleted by the taint manager, which is not simulated: taken as a deletion"
-            self._output.dropped(step, "taint-eviction", what)
         grace_s = meta(step.new).get("deletionGracePeriodSeconds")
         own_s = part(step.new, "spec").get("terminationGracePeriodSeconds", 30)
         bound = bool(part(step.new, "spec").get("nodeName"))
@@ -185,6 +192,8 @@ class PodReading:
         if is_owned:
             owner = self._live(facts.owner_uid)
             if owner is None or deletion_asked(owner):
+                return ""
+            if kind(owner) in _PLACED:
                 return ""
             wanted = part(owner, "spec").get("replicas")
             active = len(self._active.get(facts.owner_uid, ()))
@@ -249,6 +258,8 @@ def _removal(last: Raw) -> str:
         return "evicted"
     if reason == "DeletionByPodGC":
         return "node-lost"
+    if reason == "DeletionByTaintManager":
+        return "taint"
     return "deleted"
 
 

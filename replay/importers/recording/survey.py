@@ -28,13 +28,18 @@ from replay.importers.recording.change import (
 from replay.importers.recording.history import History, Step
 
 TERMINAL = frozenset({"Succeeded", "Failed"})
-SERVED = {"Pod": "ReplicaSet", "ReplicaSet": "Deployment"}
+_OF_PODS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
+SERVED = {
+    "Pod": frozenset(_OF_PODS),
+    "ReplicaSet": frozenset({"Deployment"}),
+    "Job": frozenset({"CronJob"}),
+}
 """Which controllers a replay serves, by what they make."""
 
 
 @dataclass(slots=True, kw_only=True)
 class ObjectFacts:
-    """What is known of a pod or a ReplicaSet. Times are ns since 1970, None: it did not happen.
+    """What is known of a pod, a ReplicaSet or a Job. Times: ns since 1970, None: it never was.
 
     `ordinal` counts within the owner, from 0. `is_observed`: a controller that a replay serves made
     it after the beginning, so that a replay makes it itself.
@@ -101,9 +106,9 @@ class _Surveyor:
             case "Node" if not self._result.kubernetes_version:
                 info = part(part(raw, "status"), "nodeInfo")
                 self._result.kubernetes_version = str(info.get("kubeletVersion") or "")
-            case "Deployment":
+            case "Deployment" | "ReplicationController" | "StatefulSet" | "DaemonSet" | "CronJob":
                 self._result.controllers[uid(raw)] = key(raw)
-            case "ReplicaSet":
+            case "ReplicaSet" | "Job":
                 self._result.controllers[uid(raw)] = key(raw)
                 if step.old is None:
                     self._register(step)
@@ -123,7 +128,8 @@ class _Surveyor:
         object_kind, namespace, name = key(raw)
         owner = controller(raw) or {}
         owner_uid = str(owner.get("uid") or "")
-        served = SERVED[object_kind] == owner.get("kind") and owner_uid in self._result.controllers
+        kinds, known = SERVED[object_kind], self._result.controllers
+        served = owner.get("kind") in kinds and owner_uid in known
         lives = phase(raw) not in TERMINAL
         ordinal = self._made.get(owner_uid, 0)
         if served and (lives or not step.initial):

@@ -450,15 +450,39 @@ def test_an_object_that_cannot_be_read_is_told_and_left_out(tmp_path: Path) -> N
     assert kinds(records) == ["header", "pod_create", "issue unreadable-object"]
 
 
-@pytest.mark.parametrize("reason", ["DeletionByTaintManager"])
-def test_taint_evictions_are_input_and_told(tmp_path: Path, reason: str) -> None:
-    """The taint manager is not simulated."""
-    target = ("DisruptionTarget", "True", reason)
+def test_what_the_taint_manager_deleted_is_an_observation(tmp_path: Path) -> None:
+    """A replay has a taint manager of its own."""
+    target = ("DisruptionTarget", "True", "DeletionByTaintManager")
     records = imported(
         tmp_path,
         line(0, "ADDED", make_pod("p", 2)),
         line(1, "MODIFIED", _running("p", 3)),
         line(2, "MODIFIED", _running("p", 4, conditions=[target], metadata=_STOPS)),
     )
-    assert [each.cause for each in deletes(records)] == ["taint"]
-    assert "taint-eviction" in {each.kind for each in issues(records)}
+    assert list(deletes(records)) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "owner_kind"),
+    [
+        ("apps/v1", "StatefulSet"),
+        ("apps/v1", "DaemonSet"),
+        ("batch/v1", "Job"),
+        ("v1", "ReplicationController"),
+    ],
+)
+def test_what_any_recorded_controller_made_is_expected_of_the_replay(
+    tmp_path: Path, version: str, owner_kind: str
+) -> None:
+    """Its pods are observed, and lend their names and lives."""
+    owner = {**make_object(owner_kind, "x", 2), "apiVersion": version}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", owner),
+        line(1, "ADDED", make_pod("x-0", 3, owner=owner)),
+        line(3, "MODIFIED", _running("x-0", 4, owner=owner)),
+    )
+    expected = [each.controller_pod for each in records if each.HasField("controller_pod")]
+    assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
+    assert observed(records, "made")[0].made.owner.name == "x"
+    assert not any(each.HasField("pod_create") for each in records)

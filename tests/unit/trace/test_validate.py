@@ -56,12 +56,14 @@ def test_what_a_template_asks_for_is_counted_by_its_pods() -> None:
     assert warnings["device claims (resourceClaims) are not simulated: they always fit"] == 2
 
 
-def test_controllers_that_are_not_served_are_warned_of() -> None:
-    """They make no pods in a replay."""
+def test_what_a_controllers_pods_ask_for_is_warned_of() -> None:
+    """A class that is missing, wherever the template stands."""
     create = Object()
-    create.stateful_set.metadata.name = "db"
+    template = create.cron_job.spec.job_template.spec.template
+    template.spec.priority_class_name = "none"
     warnings = validate([make_header(), Record(sequence=2, create=create)]).warnings
-    assert any(text.startswith("StatefulSet is not simulated") for text in warnings)
+    assert any("PriorityClass 'none' is missing" in text for text in warnings)
+    assert "no pod is created" not in warnings
 
 
 def test_a_missing_template_is_warned_of() -> None:

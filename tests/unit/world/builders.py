@@ -11,14 +11,17 @@ from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
+from replay.world.evictions import Evictions
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import Models
+from replay.world.node_lives import NODE_KINDS, NodeLives
 from replay.world.outcomes import Outcomes
 from replay.world.pod_record import PodRecord
 from replay.world.pressure import EvictionBackend, Pressure
-from replay.world.timeline import Kind, Timeline
+from replay.world.taint_eviction import TaintEviction
+from replay.world.timeline import Action, Kind, Timeline
 from reprieve.kube.v1alpha1 import (
     node_pb2,
     object_pb2,
@@ -184,7 +187,7 @@ class World:
         self.journal = Journal(self.entries.append)
         self.admission = PriorityAdmission()
         self.lives = Lives(self.cluster, self.timeline, self.admission, self.models, self.journal)
-        self.controllers = Controllers(self.cluster, self.lives, self.journal)
+        self.controllers = Controllers(self.cluster, self.lives, self.journal, self.timeline)
         self.budgets = DisruptionController(
             self.cluster,
             self.timeline,
@@ -194,6 +197,20 @@ class World:
         self.pressure = Pressure(
             self.cluster, self.timeline, self.lives, self.journal, self.backend
         )
+        self.evictions = Evictions(self.cluster, self.lives, self.budgets)
+        self.taints = TaintEviction(
+            self.cluster, self.lives, self.timeline, self.models.toleration_s
+        )
+        self.nodes = NodeLives(
+            self.cluster,
+            self.timeline,
+            self.lives,
+            self.controllers,
+            self.pressure,
+            self.evictions,
+            models=self.models,
+            journal=self.journal,
+        )
         self.inputs = Inputs(
             self.cluster,
             self.lives,
@@ -202,6 +219,7 @@ class World:
             self.admission,
             self.pressure,
             self.journal,
+            nodes=self.nodes,
         )
 
     def feed(self, now_ns: int, *records: trace_pb2.Record) -> None:
@@ -214,8 +232,12 @@ class World:
         """Let the controllers look until nothing changes any more."""
         while True:
             changed = self.cluster.take_changed()
-            if not (changed.pods or changed.owners or changed.deployments or changed.budgets):
+            kinds = (changed.pods, changed.owners, changed.deployments, changed.budgets)
+            if not any((*kinds, changed.nodes)):
+                self.nodes.reconcile()
                 return
+            self.taints.reconcile(now_ns, changed)
+            changed.add(self.cluster.take_changed())
             self.controllers.reconcile(now_ns, changed)
             changed.pods.update(self.cluster.changed.pods)
             self.budgets.reconcile(now_ns, changed)
@@ -224,12 +246,23 @@ class World:
         """Carry out what is planned for pods and budgets up to a time, controllers after each."""
         while (at_ns := self.timeline.next_ns()) is not None and at_ns <= until_ns:
             for action in self.timeline.take_due(at_ns):
-                pod = self.cluster.pods.get(action.key)
-                if action.kind is Kind.RECHECK:
-                    self.budgets.recheck(action.key)
-                elif pod is not None:
-                    self.lives.act(at_ns, action.kind, pod)
+                self.act(at_ns, action)
             self.settle(at_ns)
+
+    def act(self, now_ns: int, action: Action) -> None:
+        """Carry out one action."""
+        pod = self.cluster.pods.get(action.key)
+        if action.kind is Kind.RECHECK:
+            self.budgets.recheck(action.key)
+        elif action.kind is Kind.LOOK:
+            self.controllers.look(action.key)
+        elif action.kind in NODE_KINDS:
+            self.nodes.act(now_ns, action.kind, action.key)
+        elif pod is not None and not self.nodes.holds_back(action, pod):
+            if action.kind is Kind.TAINT:
+                self.taints.act(now_ns, pod)
+            else:
+                self.lives.act(now_ns, action.kind, pod)
 
     def pod(self, name: str) -> PodRecord:
         """Return a pod of the default namespace."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, workloads_pb2
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import (
     S,
@@ -117,16 +117,6 @@ def test_what_is_refused_leaves_all_as_it_was(record: trace_pb2.Record) -> None:
     world.feed(1, record)
     assert len(world.refusals()) == 1
     assert (world.events(), world.names(), world.cluster.budgets) == ([], ["taken"], {})
-
-
-@pytest.mark.parametrize("kind", [workloads_pb2.StatefulSet, workloads_pb2.Job])
-def test_controllers_that_are_not_served_are_noted(kind: type) -> None:
-    """Their pods come from the trace."""
-    world = World()
-    message = kind()
-    message.metadata.name = "x"
-    world.feed(0, create(message))
-    assert [note for note, _ in world.journal.notes] == ["not-simulated"]
 
 
 def test_issues_of_the_importer_are_counted() -> None:

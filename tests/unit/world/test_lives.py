@@ -292,7 +292,7 @@ def test_a_pod_evicted_before_it_runs_never_runs() -> None:
 
 def test_pods_of_a_node_that_goes_are_lost_with_all_that_was_to_come() -> None:
     """Terminal ones too."""
-    world, _ = make_world(service_time_ns=50 * S)
+    world, _ = make_world(models=Models(pod_gc_ns=0), service_time_ns=50 * S)
     world.feed(0, create_pod(make_pod("done", node="n"), service_time_ns=S))
     world.run_until(5 * S)
     world.events()

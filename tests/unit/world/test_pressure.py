@@ -146,7 +146,8 @@ def play(
 ) -> tuple[Replay, NoRoom, End, list[trace_pb2.Decision]]:
     """Play records on a node "n" of 4 GiB."""
     scheduler, entries = NoRoom(), list[trace_pb2.Decision]()
-    replay = Replay(scheduler, kubelets, models=Models(), sink=entries.append, observer=scheduler)
+    models = Models(pod_gc_ns=0)
+    replay = Replay(scheduler, kubelets, models=models, sink=entries.append, observer=scheduler)
     until_ns = None if until_s is None else until_s * S
     end = replay.run(iter([create(make_node()), *records]), Limits(until_ns=until_ns))
     return replay, scheduler, end, entries

@@ -70,7 +70,8 @@ def play(
 ) -> tuple[FakeScheduler, Replay, End]:
     """Play records and return the scheduler, the replay, and why it ended."""
     scheduler = FakeScheduler(script)
-    replay = Replay(scheduler, None, models=Models(), sink=lambda _entry: None, observer=Silent())
+    models = Models(pod_gc_ns=0)
+    replay = Replay(scheduler, None, models=models, sink=lambda _entry: None, observer=Silent())
     end = replay.run(iter(records), Limits(until_ns=until_ns))
     return scheduler, replay, end
 

@@ -1,0 +1,99 @@
+"""Manifests of every controller, replayed through the real services."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.importers.options import ImportOptions
+from replay.importers.registry import open_trace
+from replay.runner import Finished
+from tests.e2e.replays import bindings, run
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {{name: {name}}}
+status:
+  allocatable: {{cpu: "2", memory: 4Gi, pods: "10"}}
+---"""
+
+CLUSTER = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      containers:
+      - {name: c, image: agent, resources: {requests: {cpu: 100m}}}
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers:
+      - {name: c, image: db, resources: {requests: {cpu: 1500m}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: important}
+spec:
+  priorityClassName: high
+  containers:
+  - {name: c, image: x, resources: {requests: {cpu: 1500m}}}
+"""
+
+
+def play(services: EmbeddedServices, folder: Path, text: str, *, batch_size: int = 0) -> Finished:
+    """Replay manifests whose workloads come every ten seconds."""
+    path = folder / "cluster.yaml"
+    path.write_text(text, encoding="utf-8")
+    records = open_trace([path], options=ImportOptions(every_ns=10_000_000_000))
+    return run(services, records, folder / "run", batch_size=batch_size)
+
+
+@pytest.mark.e2e
+def test_daemon_pods_are_everywhere_and_a_preempted_pod_of_a_set_waits_under_its_name(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """A Job or a ReplicaSet would have made another pod at once."""
+    nodes = "".join(NODE.format(name=name) for name in ("a", "b"))
+    finished = play(services, tmp_path, nodes + CLUSTER)
+    bound = bindings(finished)
+    agents = {bind.node for name, bind in bound.items() if name.startswith("agent-")}
+    assert agents == {"a", "b"}
+    (victim,) = bound["important"].victims
+    pods = {pod.message.metadata.name: pod for pod in finished.replay.cluster.pods.values()}
+    assert pods["important"].message.status.phase == "Running"
+    assert sorted(name for name in pods if name.startswith("db-")) == ["db-0", "db-1"]
+    assert [name for name, pod in pods.items() if pod.queued] == [victim]
+
+
+@pytest.mark.e2e
+def test_the_decisions_of_controllers_are_the_same_in_batches_of_any_size(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """One pod an exchange, and many."""
+    nodes = "".join(NODE.format(name=name) for name in ("a", "b", "c"))
+    logs = []
+    for size in (1, 1000):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        finished = play(services, folder, nodes + CLUSTER, batch_size=size)
+        logs.append((finished.run.path / "decisions.jsonl").read_bytes())
+    assert logs[0] == logs[1]

@@ -1,0 +1,38 @@
+"""`reprieve models`, and what --model refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from click.testing import CliRunner
+
+from replay.cli.models_command import command as models_command
+from replay.cli.replay_command import command as replay_command
+from replay.world.model_table import MODELS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_model_is_listed_with_its_default_and_its_source() -> None:
+    """As a table for people and as JSON for programs."""
+    shown = CliRunner().invoke(models_command, [], env={"COLUMNS": "200"})
+    assert (shown.exit_code, all(name in shown.output for name in MODELS)) == (0, True)
+    listed = json.loads(CliRunner().invoke(models_command, ["-o", "json"]).output)
+    assert [each["name"] for each in listed] == list(MODELS)
+    assert all(each["source"] and each["meaning"] and each["off"] for each in listed)
+
+
+def test_every_model_is_explained_in_the_documents() -> None:
+    """docs/models.md has a row for each."""
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    assert [name for name in MODELS if f"| `{name}` |" not in text] == []
+
+
+def test_a_model_that_is_none_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    """And says which there are."""
+    trace = tmp_path / "t.yaml"
+    trace.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: n}\n", encoding="utf-8")
+    refused = CliRunner().invoke(replay_command, [str(trace), "--model", "none=1s"])
+    assert refused.exit_code == 2
+    assert "there is no model 'none'; the models are start-delay" in refused.output

@@ -1,0 +1,58 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from replay.world.durations import duration_ns, shown
+from replay.world.model_table import MODELS, ModelError, with_values
+from replay.world.models import Models
+
+S = 1_000_000_000
+
+
+def test_a_value_is_read_by_the_models_name_and_off_switches_it_off() -> None:
+    """The last one given counts."""
+    models = with_values(Models(), ["start-delay=2s", "taint-eviction=off", "start-delay=1500ms"])
+    assert (models.start_delay_ns, models.toleration_s) == (1_500_000_000, None)
+    assert with_values(models, ["taint-eviction=1m"]).toleration_s == 60
+    assert not with_values(models, ["eviction=off"]).eviction
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("none=1s", "there is no model 'none'"),
+        ("start-delay", "gives no value"),
+        ("start-delay=soon", "no length of time"),
+        ("taint-eviction=1500ms", "whole seconds"),
+        ("eviction=maybe", "neither on nor off"),
+    ],
+)
+def test_what_is_none_is_refused_and_says_what_to_write(text: str, said: str) -> None:
+    """For people."""
+    with pytest.raises(ModelError, match=said):
+        with_values(Models(), [text])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_default_is_shown_as_it_would_be_given(name: str) -> None:
+    """Reading what is shown gives the default again."""
+    model = MODELS[name]
+    assert with_values(Models(), [f"{name}={model.shown(Models())}"]) == Models()
+    off = with_values(Models(), [f"{name}=off"])
+    assert model.shown(off) == "off"
+
+
+def test_every_field_of_the_models_has_a_name() -> None:
+    """But for one that an option of its own chooses."""
+    fields = {each.name for each in dataclasses.fields(Models)}
+    assert fields - {each.field for each in MODELS.values()} == {"recorded_budget_status"}
+
+
+@pytest.mark.parametrize("text", ["0s", "1s", "1h30m", "1d2h3m4s5ms6us7ns"])
+def test_a_length_of_time_is_shown_as_it_is_read(text: str) -> None:
+    """In the largest units."""
+    assert shown(duration_ns(text)) == text
