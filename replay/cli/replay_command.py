@@ -11,10 +11,12 @@ from rich.console import Console
 from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.interrupts import Interrupts
+from replay.cli.override_options import override_options, refusing_overrides
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
+from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.summary_output import render
 from replay.results.tally import Tally
@@ -141,10 +143,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     is_flag=True,
     help="Play nothing: judge each recorded decision in the state in which it was taken.",
 )
+@override_options
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
     trace: TraceArguments,
+    overrides: Overrides,
     run_path: Path | None,
     force: bool,
     output: str,
@@ -181,11 +185,15 @@ def command(
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
       reprieve replay recording/ --compare-recorded
+      reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
     """
+    with refusing_overrides():
+        scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
+        kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
     scheduler = scheduler_pb2.SchedulerConfig(
         rules=rules,
         seed=seed,
-        kube_scheduler_configuration=_text(scheduler_config),
+        kube_scheduler_configuration=scheduler_text,
         queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
         batch_size=batch_size,
         disable_preemption=disable_preemption,
@@ -194,6 +202,8 @@ def command(
     if compare_recorded:
         if run_path is not None or until_ns is not None:
             raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
+        if overrides.to_mapping():
+            raise click.UsageError("--compare-recorded judges what was recorded: change nothing")
         _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
         return
     settings = Settings(
@@ -204,7 +214,7 @@ def command(
         eviction_address=eviction_address,
         tls=tls,
         scheduler=scheduler,
-        eviction=_eviction_config(kubelet_config),
+        eviction=_eviction_config(kubelet_text, is_given=kubelet_config is not None),
         models=Models(
             start_delay_ns=start_delay_ns,
             shutdown_ns=shutdown_ns,
@@ -216,8 +226,9 @@ def command(
         force=force,
         sampling=sampling,
         wall_spans=span_clock == "wall",
+        overrides=overrides.to_mapping(),
     )
-    finished = _run(settings, trace, quiet=quiet)
+    finished = _run(settings, trace, overrides, quiet=quiet)
     _show(finished, output)
 
 
@@ -243,16 +254,20 @@ def _compare(
     compare(settings, output, quiet=quiet)
 
 
-def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
+def _run(
+    settings: Settings, trace: TraceArguments, overrides: Overrides, *, quiet: bool
+) -> Finished:
     try:
-        with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        with refusing_overrides(), Interrupts() as interrupts, Progress(quiet=quiet) as progress:
 
             def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
                 interrupts.check()
                 progress(now_ns, cluster, tally)
 
             names = profile_names(settings.scheduler.kube_scheduler_configuration)
-            return run_replay(settings, trace.records(names), report)
+            seed = settings.scheduler.seed
+            records = overrides.records(lambda: trace.records(names), seed)
+            return run_replay(settings, records, report)
     except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except ConfigurationError as error:
@@ -275,10 +290,10 @@ def _text(path: Path | None) -> str:
         raise ExitError(REFUSED, os_problem(error)) from error
 
 
-def _eviction_config(path: Path | None) -> eviction_pb2.EvictionConfig:
-    if path is None:
+def _eviction_config(text: str, *, is_given: bool) -> eviction_pb2.EvictionConfig:
+    if not text and not is_given:
         return eviction_pb2.EvictionConfig(use_defaults=True)
-    return eviction_pb2.EvictionConfig(kubelet_configuration=_text(path))
+    return eviction_pb2.EvictionConfig(kubelet_configuration=text)
 
 
 def _show(finished: Finished, output: str) -> None:
