@@ -12,6 +12,8 @@ from services.rpc.version import package_version
 
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
+    "compare": ("replay.cli.compare_command", "Compare two runs: where they part, and why."),
+    "sweep": ("replay.cli.sweep_command", "Replay a trace at every point of a grid."),
     "get": ("replay.cli.get_command", "Show the pods or nodes of a run at a moment."),
     "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
@@ -27,7 +29,8 @@ _COMMANDS = {
 EPILOG = """\b
 Exit codes:
     0  done
-    1  conform: a vector failed; replay --compare-recorded: a decision differs
+    1  conform: a vector failed; replay --compare-recorded: a decision differs; --assert: a
+       check failed; sweep: a replay failed
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering
     4  the run ended, but spans were lost on their way

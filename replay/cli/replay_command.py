@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 
 from replay.backends.errors import BackendError, ConfigurationError
+from replay.cli.assertions import assert_option, check_all
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.interrupts import Interrupts
 from replay.cli.override_options import override_options, refusing_overrides
@@ -21,6 +22,9 @@ from replay.results.errors import RunError
 from replay.results.summary_output import render
 from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
+from replay.whatif.assertions import Assertion
+from replay.whatif.facts import read_facts
+from replay.whatif.figures import FigureError
 from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.replay import LoopError
@@ -144,11 +148,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Play nothing: judge each recorded decision in the state in which it was taken.",
 )
 @override_options
+@assert_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
     trace: TraceArguments,
     overrides: Overrides,
+    assertions: tuple[Assertion, ...],
     run_path: Path | None,
     force: bool,
     output: str,
@@ -230,6 +236,15 @@ def command(
     )
     finished = _run(settings, trace, overrides, quiet=quiet)
     _show(finished, output)
+    if assertions:
+        _check(finished, assertions)
+
+
+def _check(finished: Finished, assertions: tuple[Assertion, ...]) -> None:
+    try:
+        check_all(assertions, read_facts(finished.run))
+    except (FigureError, RunError) as error:
+        raise ExitError(REFUSED, str(error)) from error
 
 
 def _compare(
