@@ -39,6 +39,9 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
     Raises BackendError where the services that explain cannot be had.
     """
     one, other = divergence.a, divergence.b
+    pivot = _only_preemption(one, other)
+    if pivot is not None:
+        return list(_told_twice(a, b, pivot))
     if one is None or other is None:
         ended, goes_on = ("A", "B") if one is None else ("B", "A")
         return [f"{ended} has no further decision, {goes_on} goes on."]
@@ -54,6 +57,32 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
     except RunError as error:
         return [f"It cannot be explained: {error}."]
     return list(_scheduling(said_a, said_b))
+
+
+def _only_preemption(
+    one: trace_pb2.Decision | None, other: trace_pb2.Decision | None
+) -> trace_pb2.Decision | None:
+    """Return the nomination that only one run has after the same failed attempt."""
+    for decision, beside in ((one, other), (other, one)):
+        if decision is None or not decision.observed.nominated.node_name:
+            continue
+        if beside is None or _key(beside) != _key(decision):
+            return decision
+    return None
+
+
+def _told_twice(a: Side, b: Side, pivot: trace_pb2.Decision) -> Iterator[str]:
+    """Tell what preemption came to for one pod in both runs."""
+    found = []
+    for side in (a, b):
+        offset_ns = max(0, pivot.at_ns - start_ns(side.run))
+        try:
+            found.append(explain(side.run, Wish(pod=_key(pivot), offset_ns=offset_ns), top=_ALL))
+        except RunError as error:
+            yield f"It cannot be explained in {side.name}: {error}."
+            return
+    yield from _order_of(a, b, _key(pivot))
+    yield from _preemptions(found[0].preemption, found[1].preemption)
 
 
 def _explained(side: Side, decision: trace_pb2.Decision) -> Explanation:
@@ -151,11 +180,16 @@ def _order(a: Side, b: Side, key_a: str, key_b: str) -> Iterator[str]:
     """Tell why the runs come to different pods at the same place of their logs."""
     yield f"A comes to {key_a} there, and B to {key_b}."
     for key in (key_a, key_b):
-        one, other = a.facts.pods.get(key), b.facts.pods.get(key)
-        if one is None or other is None:
-            yield f"Only {'B' if one is None else 'A'} has the pod {key}."
-        elif one.priority != other.priority:
-            yield f"The priority of {key} is {_priority(one)} in A and {_priority(other)} in B."
+        yield from _order_of(a, b, key)
+
+
+def _order_of(a: Side, b: Side, key: str) -> Iterator[str]:
+    """Tell whether a pod has another priority, or is missing."""
+    one, other = a.facts.pods.get(key), b.facts.pods.get(key)
+    if one is None or other is None:
+        yield f"Only {'B' if one is None else 'A'} has the pod {key}."
+    elif one.priority != other.priority:
+        yield f"The priority of {key} is {_priority(one)} in A and {_priority(other)} in B."
 
 
 def _eviction(side: Side, other: Side, decision: trace_pb2.Decision) -> Iterator[str]:
