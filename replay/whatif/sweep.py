@@ -5,10 +5,12 @@ Finished cells are kept, so that a sweep which was interrupted, or has grown, ru
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -78,11 +80,11 @@ def _locally(folder: Path, missing: Sequence[Cell], workers: int) -> Iterator[Fi
 def _on_dask(folder: Path, missing: Sequence[Cell], address: str) -> Iterator[Finished]:
     """Run cells on a cluster whose machines see the same files and have Reprieve installed."""
     try:
-        from dask.distributed import Client, as_completed as arriving  # noqa: I001, PLC0415 - an extra
+        distributed: Any = importlib.import_module("dask.distributed")
     except ImportError as error:
         raise GridError('--dask needs the extra: pip install "reprieve[sweep]"') from error
     try:
-        client = Client(address)
+        client = distributed.Client(address)
     except OSError as error:
         raise GridError(f"--dask {address}: no Dask scheduler answers: {error}") from error
     with client:
@@ -96,7 +98,7 @@ def _on_dask(folder: Path, missing: Sequence[Cell], address: str) -> Iterator[Fi
             ): cell
             for cell in missing
         }
-        for future in arriving(futures):
+        for future in distributed.as_completed(futures):
             cell = futures[future]
             failure = future.exception()
             if failure is None:
