@@ -1,4 +1,7 @@
-"""One plot of a sweep: a bar for each place, with its deviation over the seeds. Plain SVG."""
+"""One plot of a sweep: the mean at each place, with its deviation over the seeds. Plain SVG.
+
+A bar where the scale begins at 0, and a point where it does not.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +58,14 @@ def _bar(row: Row, summed: Summed, y: int, low: float, high: float) -> list[str]
     name = ", ".join(_short(value) for _, value in row.place) or "all"
     middle, x = y + 12, at(summed.mean)
     said = f"{summed.mean:,.4g} ± {summed.deviation:,.2g}"
+    if low == 0:
+        mark = f'<rect class="bar" x="{_LEFT}" y="{y}" width="{x - _LEFT:.1f}" height="24"/>'
+    else:
+        mark = f'<circle class="bar" cx="{x}" cy="{middle}" r="6"/>'
     first, last = at(summed.mean - summed.deviation), at(summed.mean + summed.deviation)
     return [
         f'<text x="{_LEFT - 10}" y="{y + 17}" text-anchor="end">{escape(name)}</text>',
-        f'<rect class="bar" x="{_LEFT}" y="{y}" width="{max(0.0, x - _LEFT):.1f}" height="24"/>',
+        mark,
         f'<line class="whisker" x1="{first}" x2="{last}" y1="{middle}" y2="{middle}"/>',
         f'<text x="{max(x, last) + 8}" y="{y + 17}">{said}</text>',
     ]
