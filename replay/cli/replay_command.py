@@ -208,8 +208,10 @@ def command(
     if compare_recorded:
         if run_path is not None or until_ns is not None:
             raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
-        if overrides.to_mapping():
-            raise click.UsageError("--compare-recorded judges what was recorded: change nothing")
+        if overrides.to_mapping() or assertions:
+            raise click.UsageError(
+                "--compare-recorded judges what was recorded: change nothing, and leave --assert out"
+            )
         _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
         return
     settings = Settings(

@@ -65,7 +65,10 @@ class Assignment:
     @property
     def plain_value(self) -> object:
         """Return the value as YAML reads it: a number, true or false, or a text."""
-        return yaml.safe_load(self.value)
+        try:
+            return yaml.safe_load(self.value)
+        except yaml.YAMLError:
+            return self.value
 
 
 def parse_assignment(text: str) -> Assignment:

@@ -65,6 +65,7 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
         ("pdb.db.minAvailable=1", "touches nothing: the trace has prod/web"),
         ("priorityClass.batch.colour=5", "of a priorityClass there are globalDefault,"),
         ("priorityClass.batch.value=x", "write a whole number"),
+        ("priorityClass.batch.value=[", "write a whole number"),
         ("priorityClass.batch.value=2000000000", "a priority lies between"),
         ("pdb.web.minAvailable=few", "minAvailable"),
         ("colour=5", "is none of priorityClass.NAME.FIELD"),
