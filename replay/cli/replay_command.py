@@ -210,7 +210,7 @@ def command(
             raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
         if overrides.to_mapping() or assertions:
             raise click.UsageError(
-                "--compare-recorded judges what was recorded: change nothing, and leave --assert out"
+                "--compare-recorded judges what was recorded: change nothing, leave --assert out"
             )
         _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
         return

@@ -86,6 +86,10 @@ def command(
       reprieve sweep nodes.csv pods.csv --over scheduler-config=a.yaml,b.yaml --over seed=1..10 \\
           -o out --figure allocated{resource=cpu} -- --no-eviction --until 1h
     """
+    shown = figures or _SHOWN
+    for name in shown:
+        if name.partition("{")[0] not in FIGURES:
+            raise click.UsageError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
     try:
         parsed = [parse_axis(each) for each in axes]
         grid = _grid(parsed, replay)
@@ -93,7 +97,6 @@ def command(
     except (GridError, RunError) as error:
         raise ExitError(REFUSED, str(error)) from error
     rows = table(finished)
-    shown = figures or _SHOWN
     _refuse_unknown(shown, rows)
     (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")
     (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
