@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from replay.explain.explain import explain
 from replay.explain.explanation import Candidate, Explanation, Preemption
 from replay.explain.target import Wish, attempt_of
+from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.whatif.divergence import Divergence, start_ns
@@ -50,8 +51,10 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
             return list(_eviction(side, b if side is a else a, decision))
     if _key(one) != _key(other):
         return list(_order(a, b, _key(one), _key(other)))
-    if one.at_ns - a.facts.start_ns != other.at_ns - b.facts.start_ns:
-        return ["The same befell the pod at another time; what led there is told further below."]
+    later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
+    if later_ns:
+        sooner = "later" if later_ns > 0 else "sooner"
+        return [f"B comes to this pod {simulated(abs(later_ns))} {sooner} than A."]
     try:
         said_a, said_b = _explained(a, one), _explained(b, other)
     except RunError as error:

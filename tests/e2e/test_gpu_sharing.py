@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import math
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.e2e.replays import ROOT
+from tests.e2e.replays import ROOT, SHARED
 from tests.e2e.test_cli import command, environment
 
 EXAMPLE = ROOT / "examples" / "plugins" / "gpu_sharing"
+OPENB = SHARED / "traces" / "openb"
+MILLI = "alibabacloud.com/gpu-milli"
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,65536,2,T4\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
     f"{name},1000,1024,1,{milli},\n" for name, milli in (("a", 400), ("b", 400), ("whole", 1000))
@@ -68,6 +72,30 @@ def _bound(folder: Path) -> int:
     )
     assert done.returncode == 0, done.stderr
     return int(json.loads(done.stdout)["decided"]["bound"])
+
+
+@pytest.mark.e2e
+def test_fgd_allocates_more_of_openbs_gpus_than_chance(tmp_path: Path) -> None:
+    """On a twentieth of the nodes, by a sweep; docs/what-if.md has the whole table."""
+    lists = [OPENB / "openb_node_list_gpu_node.csv", OPENB / "openb_pod_list_default.csv"]
+    if not lists[0].exists():
+        pytest.skip("needs ../shared/traces/openb")
+    base = environment()
+    path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
+    named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
+    ours = base | {"PYTHONPATH": path, "REPRIEVE_PLUGINS": named}
+    options = f"--scale-nodes 0.05 --arrivals {MILLI}=1.3 --disable-preemption --no-eviction"
+    priorities = [f"--qos-priority={qos}=0" for qos in ("LS", "Burstable", "Guaranteed")]
+    tail = [*options.split(), *priorities, "--spans", "off", "--until", "1s"]
+    policies = "scheduler-config=p/random.yaml,p/fgd.yaml"
+    for arguments in (
+        [sys.executable, "-m", "reprieve_gpu_sharing.configure", "p", *map(str, lists)],
+        command("sweep", *map(str, lists), "--over", policies, "-o", "out", "--", *tail),
+    ):
+        subprocess.run(arguments, cwd=tmp_path, env=ours, timeout=500, check=True)
+    with (tmp_path / "out" / "cells.csv").open(encoding="utf-8") as file:
+        random, fgd = (float(row[f"allocated{{resource={MILLI}}}"]) for row in csv.DictReader(file))
+    assert random + 2 < fgd
 
 
 def plain_fragmentation(cpu: int, left: list[int], kinds: list[Kind]) -> float:
