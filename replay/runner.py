@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter_ns
@@ -45,7 +45,8 @@ class Settings:
 
     `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
     wall clock.
-    `until_ns` is counted from the trace's first record.
+    `until_ns` is counted from the trace's first record. `overrides` are what was changed in trace
+    and configuration on their way here; the manifest keeps them.
     """
 
     version: str
@@ -64,6 +65,7 @@ class Settings:
     force: bool = False
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     wall_spans: bool = False
+    overrides: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,6 +235,7 @@ def _manifest(settings: Settings) -> Manifest:
             "queue_mode": settings.scheduler.queue.mode,
             "disable_preemption": settings.scheduler.disable_preemption,
             "sample_nodes": settings.scheduler.sample_nodes,
+            **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
         },
         models=dataclasses.asdict(settings.models),
         services={

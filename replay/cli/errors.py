@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 
 DIFFERS = 1
+FAILED = 1
 REFUSED = 2
 SERVICE = 3
 SPANS_LOST = 4

@@ -20,6 +20,8 @@ _COMMANDS = {
         "replay.cli.models_command",
         "List what a replay assumes where a trace is silent.",
     ),
+    "compare": ("replay.cli.compare_command", "Compare two runs: where they part, and why."),
+    "sweep": ("replay.cli.sweep_command", "Replay a trace at every point of a grid."),
     "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
     "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
     "convert": ("replay.cli.convert_command", "Convert a trace between formats."),
@@ -34,7 +36,8 @@ _COMMANDS = {
 EPILOG = """\b
 Exit codes:
     0  done
-    1  conform: a vector failed; replay --compare-recorded: a decision differs
+    1  conform: a vector failed; replay --compare-recorded: a decision differs; --assert: a
+       check failed; sweep: a replay failed
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering
     4  the run ended, but spans were lost on their way

@@ -10,17 +10,23 @@ import click
 from rich.console import Console
 
 from replay.backends.errors import BackendError, ConfigurationError
+from replay.cli.assertions import assert_option, check_all
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.interrupts import Interrupts
+from replay.cli.override_options import override_options, refusing_overrides
 from replay.cli.parameters import DURATION, SHARE
 from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
+from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.summary_output import render
 from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
+from replay.whatif.assertions import Assertion
+from replay.whatif.facts import read_facts
+from replay.whatif.figures import FigureError
 from replay.world.cluster import Cluster
 from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
@@ -158,10 +164,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     default=True,
     help="Whether to leave tables (*.parquet) and report.html in the run. Default: they are left.",
 )
+@override_options
+@assert_option
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 def command(
     *,
     trace: TraceArguments,
+    overrides: Overrides,
+    assertions: tuple[Assertion, ...],
     run_path: Path | None,
     force: bool,
     output: str,
@@ -201,11 +211,15 @@ def command(
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
       reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
       reprieve replay recording/ --compare-recorded
+      reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
     """
+    with refusing_overrides():
+        scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
+        kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
     scheduler = scheduler_pb2.SchedulerConfig(
         rules=rules,
         seed=seed,
-        kube_scheduler_configuration=_text(scheduler_config),
+        kube_scheduler_configuration=scheduler_text,
         queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
         batch_size=batch_size,
         disable_preemption=disable_preemption,
@@ -214,6 +228,10 @@ def command(
     if compare_recorded:
         if run_path is not None or until_ns is not None:
             raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
+        if overrides.to_mapping() or assertions:
+            raise click.UsageError(
+                "--compare-recorded judges what was recorded: change nothing, leave --assert out"
+            )
         _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
         return
     settings = Settings(
@@ -224,7 +242,7 @@ def command(
         eviction_address=eviction_address,
         tls=tls,
         scheduler=scheduler,
-        eviction=_eviction_config(kubelet_config),
+        eviction=_eviction_config(kubelet_text, is_given=kubelet_config is not None),
         models=_models(
             Models(
                 start_delay_ns=start_delay_ns,
@@ -239,11 +257,21 @@ def command(
         force=force,
         sampling=sampling,
         wall_spans=span_clock == "wall",
+        overrides=overrides.to_mapping(),
     )
-    finished = _run(settings, trace, quiet=quiet)
+    finished = _run(settings, trace, overrides, quiet=quiet)
     if reports:
         _report(finished.run, quiet=quiet)
     _show(finished, output)
+    if assertions:
+        _check(finished, assertions)
+
+
+def _check(finished: Finished, assertions: tuple[Assertion, ...]) -> None:
+    try:
+        check_all(assertions, read_facts(finished.run))
+    except (FigureError, RunError) as error:
+        raise ExitError(REFUSED, str(error)) from error
 
 
 def _report(run: RunDirectory, *, quiet: bool) -> None:
@@ -288,16 +316,20 @@ def _compare(
     compare(settings, output, quiet=quiet)
 
 
-def _run(settings: Settings, trace: TraceArguments, *, quiet: bool) -> Finished:
+def _run(
+    settings: Settings, trace: TraceArguments, overrides: Overrides, *, quiet: bool
+) -> Finished:
     try:
-        with Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+        with refusing_overrides(), Interrupts() as interrupts, Progress(quiet=quiet) as progress:
 
             def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
                 interrupts.check()
                 progress(now_ns, cluster, tally)
 
             names = profile_names(settings.scheduler.kube_scheduler_configuration)
-            return run_replay(settings, trace.records(names), report)
+            seed = settings.scheduler.seed
+            records = overrides.records(lambda: trace.records(names), seed)
+            return run_replay(settings, records, report)
     except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except ConfigurationError as error:
@@ -320,10 +352,10 @@ def _text(path: Path | None) -> str:
         raise ExitError(REFUSED, os_problem(error)) from error
 
 
-def _eviction_config(path: Path | None) -> eviction_pb2.EvictionConfig:
-    if path is None:
+def _eviction_config(text: str, *, is_given: bool) -> eviction_pb2.EvictionConfig:
+    if not text and not is_given:
         return eviction_pb2.EvictionConfig(use_defaults=True)
-    return eviction_pb2.EvictionConfig(kubelet_configuration=_text(path))
+    return eviction_pb2.EvictionConfig(kubelet_configuration=text)
 
 
 def _show(finished: Finished, output: str) -> None:

@@ -1,0 +1,1 @@
+"""GPU sharing: pods that take a part of one GPU, or several whole ones."""

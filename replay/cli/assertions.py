@@ -1,0 +1,53 @@
+"""`--assert`: checks of a run's figures, with an exit code for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+
+from replay.cli.errors import FAILED, ExitError
+from replay.whatif.assertions import Assertion, failures, parse_assertion
+from replay.whatif.facts import RunFacts
+from replay.whatif.figures import FigureError
+
+
+class _Check(click.ParamType[Assertion]):
+    """A check such as "preempted{priority<1000} == 0"."""
+
+    name = "CHECK"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Assertion:
+        """Return the check."""
+        if isinstance(value, Assertion):
+            return value
+        try:
+            return parse_assertion(value)
+        except FigureError as error:
+            self.fail(str(error), param, ctx)
+
+
+def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --assert; the command receives one argument, `assertions`."""
+    option = click.option(
+        "--assert",
+        "assertions",
+        type=_Check(),
+        multiple=True,
+        help="End with exit code 1 unless a figure is as it should be: "
+        "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Can be given "
+        "again; docs/what-if.md has the figures.",
+    )
+    return option(command)
+
+
+def check_all(
+    assertions: Iterable[Assertion], run: RunFacts, other: RunFacts | None = None
+) -> None:
+    """Raise ExitError with a sentence for each check that failed; raises FigureError."""
+    failed = failures(assertions, run, other)
+    if failed:
+        raise ExitError(FAILED, "\n".join(each.sentence for each in failed))

@@ -1,0 +1,76 @@
+"""Options that change a trace and its configuration without editing files."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from replay.cli.errors import REFUSED, ExitError
+from replay.overrides.errors import OverrideError
+from replay.overrides.overrides import Overrides
+
+
+@contextlib.contextmanager
+def refusing_overrides() -> Iterator[None]:
+    """Turn an override that cannot be made into the exit code for what is refused."""
+    try:
+        yield
+    except OverrideError as error:
+        raise ExitError(REFUSED, str(error)) from error
+
+
+def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options; the command receives one argument, `overrides`."""
+
+    def with_overrides(
+        sets: tuple[str, ...],
+        drop_nodes: str,
+        scale_nodes: str,
+        arrivals: str,
+        **rest: Any,
+    ) -> Any:
+        with refusing_overrides():
+            overrides = Overrides.parse(sets, drop_nodes, scale_nodes, arrivals)
+        return command(overrides=overrides, **rest)
+
+    functools.update_wrapper(with_overrides, command)
+    for option in reversed(_OPTIONS):
+        with_overrides = option(with_overrides)
+    return with_overrides
+
+
+_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change one thing: priorityClass.batch.value=50, pdb.prod/web.minAvailable=2, "
+        "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
+        "plugin.NodeResourcesFit.weight=5. Can be given again.",
+    ),
+    click.option(
+        "--drop-nodes",
+        default="",
+        metavar="SELECTOR",
+        help="Take off the nodes that a label selector matches: zone=a, gpu in (a, b), !spot.",
+    ),
+    click.option(
+        "--scale-nodes",
+        default="",
+        metavar="FACTOR|+N|-N",
+        help="Have 0.8 or 1.5 times as many nodes, or 10 more. Which ones go or are cloned follows "
+        "from their names.",
+    ),
+    click.option(
+        "--arrivals",
+        default="",
+        metavar="RESOURCE=RATIO",
+        help="Let all pods come at the beginning and stay, in an order of the seed, as many of "
+        "them (again, or fewer) as ask for RATIO times what the nodes have of a resource.",
+    ),
+)

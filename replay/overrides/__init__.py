@@ -1,0 +1,1 @@
+"""What-if: a trace and its configuration, changed on their way to a replay."""

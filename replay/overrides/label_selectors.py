@@ -1,0 +1,61 @@
+"""A label selector as people write it: `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
+
+Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Parse.
+"""
+
+from __future__ import annotations
+
+import re
+
+from replay.overrides.errors import OverrideError
+from services.config.names import qualified_name_problem
+from services.kube.selector import LabelSelector, Operator, Requirement
+
+_PART = re.compile(
+    r"\s*(?:"
+    r"(?P<key>[^\s=!,()<>]+)\s*(?:"
+    r"(?P<sign>==|!=|=|<|>)\s*(?P<value>[^\s=!,()<>]*)"
+    r"|(?P<word>in|notin)\s*\((?P<values>[^()]*)\)"
+    r")?"
+    r"|!\s*(?P<absent>[^\s=!,()<>]+)"
+    r")\s*(?:,|$)"
+)
+_SIGNS = {
+    "=": Operator.IN,
+    "==": Operator.IN,
+    "!=": Operator.NOT_IN,
+    ">": Operator.GT,
+    "<": Operator.LT,
+}
+_WORDS = {"in": Operator.IN, "notin": Operator.NOT_IN}
+
+
+def parse_selector(text: str) -> LabelSelector:
+    """Return the selector. Raises OverrideError for a text that is none."""
+    requirements, end = [], 0
+    while end < len(text):
+        match = _PART.match(text, end)
+        if match is None or match.end() == end:
+            raise OverrideError(
+                f"{text!r} is no label selector: write zone=a, zone!=a, zone in (a, b), zone or "
+                "!zone, separated by commas"
+            )
+        requirements.append(_requirement(match, text))
+        end = match.end()
+    if not requirements:
+        raise OverrideError("an empty label selector would match every node")
+    return LabelSelector(requirements=tuple(requirements))
+
+
+def _requirement(match: re.Match[str], text: str) -> Requirement:
+    key = match["key"] or match["absent"]
+    if problem := qualified_name_problem(key):
+        raise OverrideError(f"{text!r}: {key!r}: {problem}")
+    if match["absent"]:
+        return Requirement(key=key, operator=Operator.DOES_NOT_EXIST)
+    if match["sign"]:
+        return Requirement(key=key, operator=_SIGNS[match["sign"]], values=(match["value"],))
+    if match["word"]:
+        values = tuple(each.strip() for each in match["values"].split(","))
+        return Requirement(key=key, operator=_WORDS[match["word"]], values=values)
+    return Requirement(key=key, operator=Operator.EXISTS)

@@ -1,0 +1,173 @@
+"""Fewer nodes, or more.
+
+Which nodes go, and which are cloned, follows from a keyed hash of their names alone, so that 0.8 of
+a cluster is part of 0.9 of it, whatever else is changed. A pod that ran on a node which is gone
+comes pending; one that belongs to its node (a DaemonSet's, or a static one) goes with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from replay.generate.draw import Draw
+from replay.identity import name_suffix, object_uid
+from replay.overrides.errors import OverrideError, listed
+from replay.overrides.inventory import Inventory
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.node import LABEL_HOSTNAME
+from services.kube.selector import LabelSelector
+
+_FACTOR = re.compile(r"\d+(\.\d+)?")
+_STEP = re.compile(r"[+-]\d+")
+_FACTOR_MAX = 100
+_NODE_OWNERS = frozenset({"DaemonSet", "Node"})
+_MIRROR = "kubernetes.io/config.mirror"
+_SCALE_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlan:
+    """Which nodes go, and the names of the clones of others."""
+
+    gone: frozenset[str] = frozenset()
+    clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def dropped(selector: LabelSelector, text: str, inventory: Inventory) -> frozenset[str]:
+    """Return the nodes that a selector takes off. Raises OverrideError where that is none."""
+    gone = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
+    if not gone:
+        raise OverrideError(f"--drop-nodes {text} touches nothing: {_labels(selector, inventory)}")
+    if len(gone) == len(inventory.nodes):
+        raise OverrideError(f"--drop-nodes {text} would leave no node of {len(gone):,}")
+    return frozenset(gone)
+
+
+def scaled(scale: str, names: Iterable[str]) -> NodePlan:
+    """Return the plan for "0.8" or "1.5" (times as many) or "+10" or "-10" (so many more).
+
+    Raises OverrideError for what is no scale, for one that changes nothing, and where no node
+    would be left.
+    """
+    draw = Draw(_SCALE_SEED)
+    ranked = sorted(names, key=lambda name: (draw.share("node", name), name))
+    wanted = _wanted(scale, len(ranked))
+    if wanted == len(ranked):
+        raise OverrideError(f"--scale-nodes {scale} touches nothing: {wanted:,} nodes stay so many")
+    if wanted < 1:
+        raise OverrideError(f"--scale-nodes {scale} would leave no node of {len(ranked):,}")
+    if wanted < len(ranked):
+        return NodePlan(gone=frozenset(ranked[wanted:]))
+    clones: dict[str, list[str]] = {}
+    for number in range(wanted - len(ranked)):
+        ordinal, index = divmod(number, len(ranked))
+        original = ranked[index]
+        suffix = name_suffix(object_uid("Node", "", original), ordinal)
+        clones.setdefault(original, []).append(f"{original}-{suffix}")
+    return NodePlan(clones=clones)
+
+
+def _wanted(scale: str, count: int) -> int:
+    if _STEP.fullmatch(scale):
+        return count + int(scale)
+    if not _FACTOR.fullmatch(scale) or float(scale) > _FACTOR_MAX:
+        raise OverrideError(f"--scale-nodes {scale}: write 0.8, 1.5, +10 or -10")
+    return round(float(scale) * count)
+
+
+def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterator[trace_pb2.Record]:
+    """Yield the records of a cluster with those nodes, numbered anew."""
+    sequence = 0
+    for record in records:
+        for each in _with_plan(record, plan):
+            sequence += 1
+            each.sequence = sequence
+            yield each
+
+
+def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:
+    kept = trace_pb2.Record()
+    kept.CopyFrom(record)
+    name = _node_of(kept)
+    if name:
+        if name in plan.gone:
+            return
+        yield kept
+        for clone in plan.clones.get(name, ()):
+            yield _cloned(record, clone)
+        return
+    pod = _pod_of(kept)
+    if pod is not None and pod.spec.node_name in plan.gone:
+        if _belongs_to_node(pod):
+            return
+        _make_pending(pod)
+    yield kept
+
+
+def _node_of(record: trace_pb2.Record) -> str:
+    """Return the node that a record is about, "" where it is about none."""
+    match record.WhichOneof("record"):
+        case "create" | "update" as case:
+            return str(getattr(record, case).node.metadata.name)
+        case "delete" if record.delete.object.kind == "Node":
+            return record.delete.object.name
+        case "usage":
+            return record.usage.node_name
+    return ""
+
+
+def _pod_of(record: trace_pb2.Record) -> pod_pb2.Pod | None:
+    match record.WhichOneof("record"):
+        case "pod_create":
+            return record.pod_create.pod
+        case "create" | "update" as case if getattr(record, case).HasField("pod"):
+            pod: pod_pb2.Pod = getattr(record, case).pod
+            return pod
+    return None
+
+
+def _belongs_to_node(pod: pod_pb2.Pod) -> bool:
+    return _MIRROR in pod.metadata.annotations or any(
+        owner.controller and owner.kind in _NODE_OWNERS for owner in pod.metadata.owner_references
+    )
+
+
+def _make_pending(pod: pod_pb2.Pod) -> None:
+    pod.spec.ClearField("node_name")
+    pod.ClearField("status")
+
+
+def _cloned(record: trace_pb2.Record, name: str) -> trace_pb2.Record:
+    clone = trace_pb2.Record()
+    clone.CopyFrom(record)
+    match clone.WhichOneof("record"):
+        case "create" | "update" as case:
+            _rename(getattr(clone, case).node, name)
+        case "delete":
+            clone.delete.object.name = name
+            clone.delete.object.uid = object_uid("Node", "", name)
+        case "usage":
+            clone.usage.node_name = name
+    return clone
+
+
+def _rename(node: node_pb2.Node, name: str) -> None:
+    if node.metadata.labels.get(LABEL_HOSTNAME) == node.metadata.name:
+        node.metadata.labels[LABEL_HOSTNAME] = name
+    node.metadata.name = name
+    node.metadata.uid = object_uid("Node", "", name)
+
+
+def _labels(selector: LabelSelector, inventory: Inventory) -> str:
+    """Return what the nodes have of the labels that the selector asks for."""
+    keys = {each.key for each in selector.requirements}
+    values = {
+        f"{key}={labels[key]}" for labels in inventory.nodes.values() for key in keys & set(labels)
+    }
+    if values:
+        return f"the nodes have {listed(values, '')}"
+    known = {key for labels in inventory.nodes.values() for key in labels}
+    return f"the nodes have the labels {listed(known, '(none)')}"

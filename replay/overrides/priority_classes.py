@@ -1,0 +1,135 @@
+"""A priority class with another value or policy, and the pods of that class.
+
+Admission gives a pod its class's priority and policy when it is created, so that pods which were
+recorded with a priority get the new one, and those that a controller makes get it from the class.
+
+Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from replay.overrides.assignment import Assignment, refuse_field
+from replay.overrides.errors import OverrideError, listed
+from replay.overrides.inventory import Inventory
+from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, scheduling_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.pod import PreemptionPolicy
+from services.kube.priority_class import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX
+
+FIELDS = ("value", "preemptionPolicy", "globalDefault")
+_INT32_MIN = -(2**31)
+_TEMPLATED = frozenset({"replica_set", "deployment", "stateful_set", "daemon_set", "job"})
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassChange:
+    """What becomes of one class; None leaves a field as it is."""
+
+    value: int | None = None
+    preemption_policy: str | None = None
+    global_default: bool | None = None
+
+
+def class_changes(
+    assignments: Iterable[Assignment], inventory: Inventory
+) -> Mapping[str, ClassChange]:
+    """Return the changes by class. Raises OverrideError for a class that nothing names."""
+    changes: dict[str, ClassChange] = {}
+    for each in assignments:
+        if each.name not in inventory.classes:
+            known = listed(inventory.classes, "no priority class at all")
+            raise OverrideError(f"--set {each.text} touches nothing: the trace has {known}")
+        if each.name.startswith(SYSTEM_PREFIX):
+            raise OverrideError(f"--set {each.text}: {each.name} is the system's own class")
+        _assign(changes.setdefault(each.name, ClassChange()), each)
+    return changes
+
+
+def change_classes(
+    records: Iterable[trace_pb2.Record], changes: Mapping[str, ClassChange]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records, with the classes and their pods changed."""
+    for record in records:
+        case = record.WhichOneof("record")
+        if case in {"template", "pod_create"}:
+            yield _with_pod(record, case, changes)
+        elif case in {"create", "update"}:
+            yield _with_object(record, case, changes)
+        else:
+            yield record
+
+
+def _assign(change: ClassChange, given: Assignment) -> None:
+    value = given.plain_value
+    match given.field:
+        case "value":
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise OverrideError(f"--set {given.text}: write a whole number")
+            if not _INT32_MIN <= value <= HIGHEST_USER_PRIORITY:
+                raise OverrideError(
+                    f"--set {given.text}: a priority lies between {_INT32_MIN} and "
+                    f"{HIGHEST_USER_PRIORITY}"
+                )
+            change.value = value
+        case "preemptionPolicy":
+            policies = tuple(each.value for each in PreemptionPolicy)
+            if value not in policies:
+                raise OverrideError(f"--set {given.text}: write one of {', '.join(policies)}")
+            change.preemption_policy = str(value)
+        case "globalDefault":
+            if not isinstance(value, bool):
+                raise OverrideError(f"--set {given.text}: write true or false")
+            change.global_default = value
+        case _:
+            raise refuse_field(given, FIELDS)
+
+
+def _with_pod(
+    record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
+) -> trace_pb2.Record:
+    name = getattr(record, case).pod.spec.priority_class_name
+    if name not in changes:
+        return record
+    changed = trace_pb2.Record()
+    changed.CopyFrom(record)
+    _readmit(getattr(changed, case).pod.spec, changes[name])
+    return changed
+
+
+def _with_object(
+    record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
+) -> trace_pb2.Record:
+    kind = getattr(record, case).WhichOneof("object")
+    if kind not in _TEMPLATED and kind not in {"pod", "priority_class"}:
+        return record
+    changed = trace_pb2.Record()
+    changed.CopyFrom(record)
+    message: object_pb2.Object = getattr(changed, case)
+    if kind == "priority_class":
+        found = changes.get(message.priority_class.metadata.name)
+        if found is not None:
+            _redefine(message.priority_class, found)
+        return changed
+    spec = message.pod.spec if kind == "pod" else getattr(message, kind).spec.template.spec
+    if spec.priority_class_name in changes:
+        _readmit(spec, changes[spec.priority_class_name])
+    return changed
+
+
+def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
+    if change.value is not None and spec.HasField("priority"):
+        spec.priority = change.value
+    if change.preemption_policy is not None and spec.HasField("preemption_policy"):
+        spec.preemption_policy = change.preemption_policy
+
+
+def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> None:
+    if change.value is not None:
+        message.value = change.value
+    if change.preemption_policy is not None:
+        message.preemption_policy = change.preemption_policy
+    if change.global_default is not None:
+        message.global_default = change.global_default

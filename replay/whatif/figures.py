@@ -1,0 +1,198 @@
+"""The figures of a run that checks, comparisons and sweeps are about: one table of them.
+
+A figure counts or measures the pods that a filter lets through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
+
+from replay.whatif.facts import PodFacts, RunFacts
+
+_S = 1e9
+ALLOCATED = "allocated"
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "==": eq,
+    "!=": ne,
+    "<=": le,
+    ">=": ge,
+    "<": lt,
+    ">": gt,
+}
+
+
+class FigureError(ValueError):
+    """A figure, a label or a check that is none; the text says what there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition on a label: its name, an operator and a value as text."""
+
+    label: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure: what it means, its unit, and how it follows from a run and the chosen pods."""
+
+    meaning: str
+    unit: str
+    of: Callable[[RunFacts, Sequence[PodFacts], str], float]
+    labels: tuple[str, ...] = ("priority", "class", "namespace", "name", "node")
+
+
+def _count(
+    value: Callable[[PodFacts], int],
+) -> Callable[[RunFacts, Sequence[PodFacts], str], float]:
+    return lambda _run, pods, _label: float(sum(value(pod) for pod in pods))
+
+
+def _quantile(share: float) -> Callable[[RunFacts, Sequence[PodFacts], str], float]:
+    def of(_run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
+        waits = sorted(wait for pod in pods for wait in pod.waited_ns)
+        if not waits:
+            return 0.0
+        return waits[min(len(waits) - 1, int(share * len(waits)))] / _S
+
+    return of
+
+
+def _waited_mean(_run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
+    waits = [wait for pod in pods for wait in pod.waited_ns]
+    return sum(waits) / len(waits) / _S if waits else 0.0
+
+
+def _evicted(_run: RunFacts, pods: Sequence[PodFacts], signal: str) -> float:
+    return float(sum(p.evicted[signal] if signal else p.evicted.total() for p in pods))
+
+
+def _allocated(run: RunFacts, _pods: Sequence[PodFacts], resource: str) -> float:
+    whole = run.allocatable[resource]
+    return 100.0 * run.allocated[resource] / whole if whole else 0.0
+
+
+FIGURES: Mapping[str, Figure] = {
+    "pods": Figure(meaning="pods that came", unit="pods", of=_count(lambda _: 1)),
+    "bound": Figure(
+        meaning="pods that got a node", unit="pods", of=_count(lambda pod: bool(pod.waited_ns))
+    ),
+    "bindings": Figure(
+        meaning="bindings, of a pod again each time", unit="", of=_count(lambda p: len(p.waited_ns))
+    ),
+    "pending": Figure(
+        meaning="pods without a node at the end", unit="pods", of=_count(lambda pod: pod.pending)
+    ),
+    "preempted": Figure(
+        meaning="preemptions, by their victims", unit="", of=_count(lambda pod: pod.preempted)
+    ),
+    "against_budget": Figure(
+        meaning="preemptions that violated a disruption budget",
+        unit="",
+        of=_count(lambda pod: pod.against_budget),
+    ),
+    "evicted": Figure(
+        meaning="evictions by kubelets",
+        unit="",
+        of=_evicted,
+        labels=("priority", "class", "namespace", "name", "node", "signal"),
+    ),
+    "failed_attempts": Figure(
+        meaning="scheduling attempts that bound nothing",
+        unit="",
+        of=_count(lambda pod: pod.failed_attempts),
+    ),
+    "succeeded": Figure(
+        meaning="pods that ended well", unit="pods", of=_count(lambda pod: pod.ended["Succeeded"])
+    ),
+    "failed": Figure(
+        meaning="pods that ended in failure",
+        unit="pods",
+        of=_count(lambda pod: pod.ended["Failed"]),
+    ),
+    "waited_mean": Figure(
+        meaning="time in the queue until the binding, on average", unit="s", of=_waited_mean
+    ),
+    "waited_p50": Figure(meaning="the same, median", unit="s", of=_quantile(0.5)),
+    "waited_p90": Figure(meaning="the same, 90th percentile", unit="s", of=_quantile(0.9)),
+    "waited_p99": Figure(meaning="the same, 99th percentile", unit="s", of=_quantile(0.99)),
+    "waited_max": Figure(meaning="the same, longest", unit="s", of=_quantile(1.0)),
+    ALLOCATED: Figure(
+        meaning="requests of the pods on nodes at the end, of what these have",
+        unit="%",
+        of=_allocated,
+        labels=("resource",),
+    ),
+}
+
+
+def figure_value(run: RunFacts, name: str, conditions: Sequence[Condition] = ()) -> float:
+    """Return a figure of the pods that meet all conditions.
+
+    Raises FigureError for a figure or a label that is none.
+    """
+    figure = FIGURES.get(name)
+    if figure is None:
+        raise FigureError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
+    chosen = ""
+    filters = []
+    for condition in conditions:
+        if condition.label not in figure.labels:
+            raise FigureError(
+                f"{name} has no label {condition.label!r}; it has {', '.join(figure.labels)}"
+            )
+        if condition.label in {"signal", "resource"}:
+            chosen = _exact(condition)
+        else:
+            filters.append(condition)
+    if name == ALLOCATED:
+        _check_resource(run, chosen)
+    pods = [pod for pod in run.pods.values() if all(_meets(pod, each) for each in filters)]
+    return figure.of(run, pods, chosen)
+
+
+def all_figures(run: RunFacts) -> dict[str, float]:
+    """Return every figure of all pods; `allocated` once for each resource that nodes have."""
+    found = {name: figure_value(run, name) for name in FIGURES if name != ALLOCATED}
+    for resource in sorted(run.allocatable):
+        if run.allocatable[resource]:
+            label = Condition(label="resource", operator="==", value=resource)
+            found[f"{ALLOCATED}{{resource={resource}}}"] = figure_value(run, ALLOCATED, [label])
+    return found
+
+
+def _exact(condition: Condition) -> str:
+    if condition.operator != "==":
+        raise FigureError(f"{condition.label} takes = alone")
+    return condition.value
+
+
+def _check_resource(run: RunFacts, resource: str) -> None:
+    if not run.allocatable[resource]:
+        known = ", ".join(sorted(name for name, n in run.allocatable.items() if n))
+        raise FigureError(f"{ALLOCATED} wants a resource that nodes have: {known}")
+
+
+def _meets(pod: PodFacts, condition: Condition) -> bool:
+    if condition.label == "priority":
+        try:
+            wanted = int(condition.value)
+        except ValueError:
+            raise FigureError(f"priority {condition.value!r} is no whole number") from None
+        return OPERATORS[condition.operator](pod.priority, wanted)
+    actual = {
+        "class": pod.priority_class,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "node": pod.node,
+    }[condition.label]
+    match condition.operator:
+        case "==":
+            return actual == condition.value
+        case "!=":
+            return actual != condition.value
+    raise FigureError(f"{condition.label} takes = and != alone")

@@ -1,0 +1,106 @@
+"""What-if on the command line: overrides, checks, two runs compared, a grid swept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.replays import DEMOS
+from tests.e2e.test_cli import command, environment
+
+NGINX = str(DEMOS / "nginx-preemption.jsonl")
+LOOP = str(DEMOS / "eviction-loop.jsonl")
+LOWER = "--set priorityClass.high-priority.value=0 --spans off"
+
+pytestmark = pytest.mark.e2e
+
+
+def reprieve(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command, which may start several replays; it never shows a traceback."""
+    done = subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_an_override_reaches_the_run_and_its_manifest(tmp_path: Path) -> None:
+    """A preemptor without a higher priority preempts nobody."""
+    arguments = ("replay", NGINX, "--run", "run", "-q", "-o", "json", *LOWER.split())
+    summary = json.loads(reprieve(tmp_path, *arguments).stdout)
+    assert summary["decided"]["preempted"] == 0
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_bytes())
+    assert manifest["configuration"]["overrides"] == {
+        "set": ["priorityClass.high-priority.value=0"]
+    }
+
+
+def test_an_override_that_touches_nothing_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Exit code 2, with what there is instead, before anything is started."""
+    arguments = ("replay", NGINX, "--run", "run", "--set", "pdb.web.minAvailable=1")
+    done = reprieve(tmp_path, *arguments, code=2)
+    assert "touches nothing: the trace has no PodDisruptionBudget at all" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_check_that_fails_ends_with_1_and_says_what_was_found(tmp_path: Path) -> None:
+    """A sentence for each that failed, and none for those that hold."""
+    checks = ("--assert", "preempted{priority<1000} == 0", "--assert", "bound >= 1")
+    arguments = ("replay", NGINX, "--run", "run", "-q", "--spans", "off", *checks)
+    done = reprieve(tmp_path, *arguments, code=1)
+    assert done.stderr.strip().endswith("failed: preempted{priority<1000} == 0 (it is 1)")
+
+
+def test_two_runs_part_at_the_preemption_that_a_priority_flipped(tmp_path: Path) -> None:
+    """One trace and two configurations in one command; then the runs it left, as JSON."""
+    table = reprieve(tmp_path, "compare", NGINX, "--a", "--spans off", "--b", LOWER, "--run", "x")
+    assert "A nominated default/nginx-a for test-worker" in table.stdout
+    assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in table.stdout
+    assert max(map(len, table.stdout.splitlines())) <= 80
+    found = json.loads(reprieve(tmp_path, "compare", "x/a", "x/b", "-o", "json").stdout)
+    assert found["divergence"]["a"]["decision"] == "nominated"
+    assert found["figures"]["preempted"] == {"a": 1.0, "b": 0.0, "change": -1.0, "share": -1.0}
+
+
+def test_equal_runs_decide_the_same(tmp_path: Path) -> None:
+    """Even where one is compared with itself by two names."""
+    reprieve(tmp_path, "replay", NGINX, "--run", "run", "-q", "--spans", "off")
+    done = reprieve(tmp_path, "compare", "run", "run")
+    assert "Every decision is the same." in done.stdout
+    assert "No pod fared otherwise." in done.stdout
+
+
+def test_a_threshold_is_named_where_it_flips_an_eviction(tmp_path: Path) -> None:
+    """With its value in both runs."""
+    options = "--set evictionHard.memory.available=1Mi --spans off --until 20m"
+    arguments = ("--a", "--spans off --until 20m", "--b", options, "--run", "x")
+    done = reprieve(tmp_path, "compare", LOOP, *arguments)
+    assert "evictionHard of memory.available is" in done.stdout
+    assert "1Mi in B." in done.stdout
+
+
+def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(tmp_path: Path) -> None:
+    """A larger grid runs what is missing; a cell that fails is named."""
+    tail = ("-o", "out", "--workers", "2", "--", "--spans", "off")
+    reprieve(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
+    axes = ("--over", "seed=1..3", "--figure", "preempted")
+    done = reprieve(tmp_path, "sweep", NGINX, *axes, *tail)
+    assert "1 ± 0" in done.stdout
+    assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 3
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
+    assert (tmp_path / "out" / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
+    values = ("--over", "set:priorityClass.none.value=1")
+    arguments = ("sweep", NGINX, *values, "-o", "bad", "--", "--spans", "off")
+    failed = reprieve(tmp_path, *arguments, code=1)
+    assert "touches nothing: the trace has high-priority" in failed.stderr

@@ -1,0 +1,148 @@
+"""Overrides of a trace's records: what is changed, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay.overrides.errors import OverrideError
+from replay.overrides.overrides import Overrides
+from replay.trace.order import OrderCheck
+from reprieve.trace.v1alpha1 import trace_pb2
+from tests.unit.overrides.traces import trace
+
+
+def changed(
+    *sets: str, drop: str = "", scale: str = "", arrivals: str = "", seed: int = 0
+) -> list[trace_pb2.Record]:
+    """Return the small trace with overrides."""
+    return list(Overrides.parse(sets, drop, scale, arrivals).records(trace, seed))
+
+
+def refusal(*sets: str, drop: str = "", scale: str = "", arrivals: str = "") -> str:
+    """Return why overrides are refused."""
+    with pytest.raises(OverrideError) as found:
+        changed(*sets, drop=drop, scale=scale, arrivals=arrivals)
+    return str(found.value)
+
+
+def nodes(records: list[trace_pb2.Record]) -> list[str]:
+    """Return the names of the nodes that are created."""
+    created = (record.create for record in records if record.HasField("create"))
+    return [each.node.metadata.name for each in created if each.HasField("node")]
+
+
+def pods(records: list[trace_pb2.Record]) -> list[trace_pb2.PodCreate]:
+    """Return the pods that are created."""
+    return [record.pod_create for record in records if record.HasField("pod_create")]
+
+
+def test_without_overrides_a_trace_is_read_once_and_stays_as_it_is() -> None:
+    """Nothing is surveyed, nothing copied."""
+    assert changed() == list(trace())
+
+
+def test_the_pods_of_a_class_follow_its_new_value() -> None:
+    """As admission does; pods of another class keep theirs."""
+    records = changed("priorityClass.batch.value=50")
+    values = [r.create.priority_class.value for r in records if r.create.HasField("priority_class")]
+    assert values == [50]
+    assert [each.pod.spec.priority for each in pods(records)] == [50, 10]
+
+
+def test_setting_min_available_takes_max_unavailable_away() -> None:
+    """They exclude each other in a PodDisruptionBudget."""
+    for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):
+        specs = [r.create.pod_disruption_budget.spec for r in changed(key) if "budget" in str(r)]
+        spec = next(each for each in specs if each.HasField("min_available"))
+        assert spec.min_available.number_value == 2
+        assert not spec.HasField("max_unavailable")
+
+
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        ("priorityClass.gold.value=5", "touches nothing: the trace has batch, web"),
+        ("pdb.db.minAvailable=1", "touches nothing: the trace has prod/web"),
+        ("priorityClass.batch.colour=5", "of a priorityClass there are globalDefault,"),
+        ("priorityClass.batch.value=x", "write a whole number"),
+        ("priorityClass.batch.value=[", "write a whole number"),
+        ("priorityClass.batch.value=2000000000", "a priority lies between"),
+        ("pdb.web.minAvailable=few", "minAvailable"),
+        ("colour=5", "is none of priorityClass.NAME.FIELD"),
+        ("colour", "write KEY=VALUE"),
+    ],
+)
+def test_an_override_that_cannot_be_made_says_what_there_is(key: str, told: str) -> None:
+    """In a sentence that names the option."""
+    assert told in refusal(key)
+    assert refusal(key).startswith(f"--set {key}")
+
+
+def test_a_field_that_is_set_twice_is_refused() -> None:
+    """Which of the two would hold is nobody's guess."""
+    with pytest.raises(OverrideError, match="set the same field"):
+        changed("priorityClass.batch.value=1", "priorityClass.batch.value=2")
+
+
+def test_dropped_nodes_go_and_their_pods_come_pending() -> None:
+    """By a label selector."""
+    records = changed(drop="zone in (b), !gpu")
+    assert nodes(records) == ["n0", "n2", "n4", "n6", "n8"]
+    assert [each.pod.spec.node_name for each in pods(records)] == ["", ""]
+
+
+def test_a_selector_that_matches_no_node_names_the_labels_that_there_are() -> None:
+    """And one that would match all leaves none."""
+    assert "the nodes have zone=a, zone=b" in refusal(drop="zone=c")
+    assert "would leave no node of 10" in refusal(drop="zone")
+    assert "is no label selector" in refusal(drop="zone = (")
+
+
+def test_a_smaller_cluster_is_part_of_a_larger_one() -> None:
+    """Which nodes go follows from their names alone."""
+    fewer, more = set(nodes(changed(scale="0.5"))), set(nodes(changed(scale="0.8")))
+    assert (len(fewer), len(more)) == (5, 8)
+    assert fewer < more
+    assert nodes(changed(scale="-2")) == nodes(changed(scale="0.8"))
+
+
+def test_clones_have_names_of_their_own_and_stand_behind_their_originals() -> None:
+    """The same names each time, with a hostname label to match, in a trace that is in order."""
+    records = changed(scale="+15")
+    names = nodes(records)
+    assert len(names) == len(set(names)) == 25
+    assert names == nodes(changed(scale="2.5"))
+    for node in (r.create.node for r in records if r.create.HasField("node")):
+        assert node.metadata.labels["kubernetes.io/hostname"] == node.metadata.name
+    check = OrderCheck()
+    assert [check.problem(record) for record in records] == [""] * len(records)
+
+
+def test_a_scale_that_changes_nothing_is_refused() -> None:
+    """As is one that leaves nothing, and one that is none."""
+    assert "touches nothing: 10 nodes stay so many" in refusal(scale="1.0")
+    assert "would leave no node" in refusal(scale="-10")
+    assert "write 0.8, 1.5, +10 or -10" in refusal(scale="many")
+
+
+def test_arrivals_ask_for_as_much_as_is_wanted_and_never_end() -> None:
+    """Pods are drawn again, each with a name of its own; all come at the beginning."""
+    records = changed(arrivals="cpu=0.5", seed=3)
+    made = pods(records)
+    assert len(made) == 20
+    assert len({each.pod.metadata.uid for each in made}) == 20
+    assert {record.at_ns for record in records} == {1}
+    assert not any(each.HasField("life") or each.pod.spec.node_name for each in made)
+    assert records == changed(arrivals="cpu=0.5", seed=3)
+    assert records != changed(arrivals="cpu=0.5", seed=4)
+
+
+def test_fewer_arrivals_leave_pods_out() -> None:
+    """Where the trace asks for more than is wanted."""
+    assert len(pods(changed(arrivals="cpu=0.025"))) == 1
+
+
+def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
+    """With those that they have."""
+    assert "the nodes have no gpu, but cpu" in refusal(arrivals="gpu=1.3")
+    assert "write RESOURCE=RATIO" in refusal(arrivals="cpu")

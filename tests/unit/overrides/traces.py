@@ -1,0 +1,50 @@
+"""A small trace for the tests of overrides: nodes in zones, two classes, a budget, pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+
+def node(name: str, zone: str, cpu: str = "4") -> object_pb2.Object:
+    """Return a node of a zone."""
+    result = object_pb2.Object()
+    result.node.metadata.name = name
+    result.node.metadata.labels["zone"] = zone
+    result.node.metadata.labels["kubernetes.io/hostname"] = name
+    result.node.status.allocatable["cpu"] = cpu
+    return result
+
+
+def pod(name: str, node_name: str = "", priority_class: str = "batch") -> pod_pb2.Pod:
+    """Return a recorded pod that asks for a core."""
+    result = pod_pb2.Pod()
+    result.metadata.name, result.metadata.namespace = name, "prod"
+    result.metadata.uid = f"uid-{name}"
+    container = result.spec.containers.add(name="main")
+    container.resources.requests["cpu"] = "1"
+    result.spec.priority_class_name = priority_class
+    result.spec.priority = 10
+    result.spec.node_name = node_name
+    return result
+
+
+def trace() -> Iterator[trace_pb2.Record]:
+    """Yield the trace, each time anew."""
+    batch, budget = object_pb2.Object(), object_pb2.Object()
+    batch.priority_class.metadata.name, batch.priority_class.value = "batch", 10
+    budget.pod_disruption_budget.metadata.name = "web"
+    budget.pod_disruption_budget.metadata.namespace = "prod"
+    budget.pod_disruption_budget.spec.max_unavailable.number_value = 1
+    contents = [
+        {"header": trace_pb2.Header(format_version=1, window_end_ns=99)},
+        {"create": batch},
+        {"create": budget},
+        *({"create": node(f"n{number}", "ab"[number % 2])} for number in range(10)),
+        {"pod_create": trace_pb2.PodCreate(pod=pod("on-n1", "n1"))},
+        {"pod_create": trace_pb2.PodCreate(pod=pod("web-0", priority_class="web"))},
+    ]
+    for sequence, content in enumerate(contents, 1):
+        yield trace_pb2.Record(at_ns=sequence, sequence=sequence, **content)  # type: ignore[arg-type] # one field

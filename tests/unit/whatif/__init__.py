@@ -1,0 +1,1 @@
+"""Tests of what-if: figures, checks, comparisons and sweeps."""

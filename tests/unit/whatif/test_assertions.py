@@ -1,0 +1,88 @@
+"""Checks of figures: their grammar, and what they find."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from replay.whatif.assertions import check, failures, parse_assertion
+from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.figures import FIGURES, FigureError, all_figures
+
+
+def facts(preempted: int = 1) -> RunFacts:
+    """Return a run of two pods."""
+    low = PodFacts(namespace="prod", name="low", priority=10, priority_class="batch")
+    low.preempted, low.pending, low.waited_ns = preempted, True, [4_000_000_000]
+    high = PodFacts(namespace="prod", name="high", priority=1000, priority_class="web")
+    high.waited_ns, high.evicted = [1_500_000_000], Counter({"memory.available": 2})
+    return RunFacts(
+        pods={"prod/low": low, "prod/high": high},
+        allocatable=Counter(cpu=4000),
+        allocated=Counter(cpu=3000),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("preempted == 1", True),
+        ("preempted{priority<1000} == 0", False),
+        ("preempted{priority >= 1000} == 0", True),
+        ("preempted{class=web, namespace=prod} == 0", True),
+        ("preempted{class!=web} == 0", False),
+        ("evicted{signal=memory.available} <= 1", False),
+        ("evicted{signal=pid.available} == 0", True),
+        ("waited_p99 > 3.5", True),
+        ("waited_max{name=high} == 1.5", True),
+        ("allocated{resource=cpu} == 75", True),
+        ("pending != 1", False),
+    ],
+)
+def test_a_check_is_of_the_pods_that_meet_its_conditions(text: str, holds: bool) -> None:
+    """By priority, class, namespace, name, signal or resource."""
+    assert check(parse_assertion(text), facts()).holds is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("colour == 1", "'colour' is no figure; there are pods, bound,"),
+        ("bound{colour=1} == 1", "bound has no label 'colour'"),
+        ("bound", "is no check; write preempted"),
+        ("bound{priority} == 1", "'priority' is no condition"),
+        ("bound == many", "is no check"),
+    ],
+)
+def test_what_is_no_check_is_refused_before_a_run(text: str, told: str) -> None:
+    """With what there is."""
+    with pytest.raises(FigureError) as found:
+        parse_assertion(text)
+    assert told in str(found.value)
+
+
+def test_a_share_of_what_no_node_has_is_refused() -> None:
+    """With the resources that there are."""
+    with pytest.raises(FigureError, match="wants a resource that nodes have: cpu"):
+        check(parse_assertion("allocated{resource=gpu} > 1"), facts())
+
+
+def test_a_change_is_what_b_has_more_than_a() -> None:
+    """And there is none of a single run."""
+    change = parse_assertion("preempted.change == 2")
+    assert check(change, facts(preempted=3), facts()).holds
+    with pytest.raises(FigureError, match="a change is one between two runs"):
+        check(change, facts())
+
+
+def test_a_failed_check_says_what_was_found() -> None:
+    """In a sentence with the unit."""
+    told = failures([parse_assertion("waited_mean < 2"), parse_assertion("pods == 2")], facts())
+    assert [each.sentence for each in told] == ["failed: waited_mean < 2 (it is 2.75 s)"]
+
+
+def test_every_figure_has_a_meaning_and_a_value() -> None:
+    """The table of figures is whole."""
+    assert all(figure.meaning for figure in FIGURES.values())
+    assert {name.partition("{")[0] for name in all_figures(facts())} == set(FIGURES)

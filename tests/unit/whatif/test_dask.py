@@ -1,0 +1,44 @@
+"""A sweep on a Dask cluster: the same cells, run by its workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.whatif import sweep
+from replay.whatif.cell_run import CellError
+from replay.whatif.grid import cells, parse_axis
+from replay.whatif.sweep import run_sweep
+
+distributed = pytest.importorskip("dask.distributed", reason='needs the extra "sweep"')
+
+
+def stand_in(folder: str, arguments: tuple[str, ...]) -> dict[str, float]:
+    """Stand for a replay: the figure is the seed, and seed 3 fails."""
+    assert Path(folder).is_absolute()
+    if arguments[-1] == "3":
+        raise CellError("no room")
+    return {"bound": float(arguments[-1])}
+
+
+def test_workers_of_a_cluster_run_the_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The figures come back in the grid's order, and a failure with its words."""
+    monkeypatch.setattr(sweep, "run_cell", stand_in)
+    grid = list(cells([parse_axis("seed=1..3")], ["trace.ktr"]))
+    seen: list[int] = []
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None
+    ) as cluster:
+        found = run_sweep(
+            tmp_path / "out",
+            grid,
+            workers=1,
+            dask=cluster.scheduler_address,
+            report=lambda _each, ended, _total: seen.append(ended),
+        )
+    assert [each.figures.get("bound") for each in found] == [1.0, 2.0, None]
+    assert found[2].problem == "no room"
+    assert seen == [1, 2, 3]

@@ -1,0 +1,63 @@
+"""Where two runs part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from replay.results.run_directory import RunDirectory
+from replay.whatif.divergence import first_divergence, told
+from reprieve.kube.v1alpha1 import object_ref_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+
+def bound(name: str, node: str, *, at_ns: int = 0, tied: int = 1) -> trace_pb2.Decision:
+    """Return the decision that binds a pod, so many ns after the run's beginning."""
+    reference = object_ref_pb2.ObjectRef(kind="Pod", namespace="prod", name=name, uid=f"uid-{name}")
+    scheduled = trace_pb2.Scheduled(node_name=node, attempts=1, tied_nodes=tied)
+    observed = trace_pb2.Observed(object=reference, scheduled=scheduled)
+    return trace_pb2.Decision(at_ns=at_ns, observed=observed)
+
+
+def run(path: Path, *decisions: trace_pb2.Decision, start_ns: int = 0) -> RunDirectory:
+    """Return a run that begins at `start_ns` and decided these."""
+    found = RunDirectory.create(path)
+    history = found.round_log()
+    history.write(scheduler_pb2.Round(at_ns=start_ns))
+    history.close()
+    log = found.decision_log()
+    for decision in decisions:
+        decision.at_ns += start_ns
+        log.write(decision)
+    log.close()
+    return found
+
+
+def test_runs_that_begin_at_other_times_are_compared_from_their_beginnings(tmp_path: Path) -> None:
+    """And what was tied is no decision."""
+    a = run(tmp_path / "a", bound("x", "n1", at_ns=5))
+    b = run(tmp_path / "b", bound("x", "n1", at_ns=5, tied=3), start_ns=1000)
+    assert first_divergence(a, b) is None
+
+
+def test_runs_part_at_another_node_another_pod_and_another_time(tmp_path: Path) -> None:
+    """After the decisions that are the same."""
+    a = run(tmp_path / "a", bound("x", "n1"), bound("y", "n1", at_ns=7))
+    for number, other in enumerate(
+        (bound("y", "n2", at_ns=7), bound("z", "n1", at_ns=7), bound("y", "n1", at_ns=8))
+    ):
+        found = first_divergence(a, run(tmp_path / str(number), bound("x", "n1"), other))
+        assert found is not None
+        assert found.same == 1
+        assert found.b is not None
+        assert told(found.b) == told(other)
+
+
+def test_a_run_that_decides_no_further_parts_from_one_that_does(tmp_path: Path) -> None:
+    """In a sentence that names the pod."""
+    a = run(tmp_path / "a", bound("x", "n1"))
+    found = first_divergence(a, run(tmp_path / "b", bound("x", "n1"), bound("y", "n1")))
+    assert found is not None
+    assert found.a is None
+    assert found.b is not None
+    assert told(found.b) == "bound prod/y to n1"

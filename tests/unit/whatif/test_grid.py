@@ -1,0 +1,89 @@
+"""Grids of runs, their table and their plot."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from replay.whatif.grid import GridError, cells, parse_axis
+from replay.whatif.plot import plot
+from replay.whatif.sweep import Finished
+from replay.whatif.sweep_table import cells_csv, table, table_csv
+
+
+def test_a_range_and_a_list_span_their_cells() -> None:
+    """The last axis goes fastest; an override becomes --set."""
+    axes = [parse_axis("set:priorityClass.batch.value=0,50"), parse_axis("seed=1..2")]
+    found = list(cells(axes, ["trace.ktr"]))
+    assert [cell.arguments for cell in found[:2]] == [
+        ("trace.ktr", "--set", "priorityClass.batch.value=0", "--seed", "1"),
+        ("trace.ktr", "--set", "priorityClass.batch.value=0", "--seed", "2"),
+    ]
+    assert len({cell.name for cell in found}) == 4
+    assert found[0].group == found[1].group != found[2].group
+
+
+def test_a_grid_that_grows_keeps_the_names_of_its_cells() -> None:
+    """So that a sweep goes on with what it has."""
+    few = {cell.name for cell in cells([parse_axis("seed=1..2")], ["t"])}
+    more = {cell.name for cell in cells([parse_axis("seed=1..3")], ["t"])}
+    assert few < more
+
+
+def test_a_flag_is_given_or_left_out() -> None:
+    """For true and false."""
+    found = list(cells([parse_axis("disable-preemption=true,false")], ["t"]))
+    assert [cell.arguments for cell in found] == [("t", "--disable-preemption"), ("t",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seed", "write seed=1..10"),
+        ("seed=2..1", "a range goes up"),
+        ("seed=1,1", "a value comes twice"),
+        ("run=a,b", "the sweep itself sets --run"),
+        ("--x=1", "is no option of replay"),
+        ("seed=1,,2", "an empty value"),
+    ],
+)
+def test_what_is_no_axis_is_refused(text: str, told: str) -> None:
+    """With what to write."""
+    with pytest.raises(GridError) as found:
+        parse_axis(text)
+    assert told in str(found.value)
+
+
+def finished() -> list[Finished]:
+    """Return a grid of two places with three seeds each, one of which failed."""
+    grid = cells([parse_axis("rules=v1.34,v1.16"), parse_axis("seed=1..3")], ["t"])
+    return [
+        Finished(cell=cell, figures={"bound": 10.0 + number})
+        if number < 5
+        else Finished(cell=cell, figures={}, problem="no room")
+        for number, cell in enumerate(grid)
+    ]
+
+
+def test_figures_are_averaged_over_seeds() -> None:
+    """With the deviation of a sample; a failed run has no figures."""
+    first, second = table(finished())
+    assert (first.figures["bound"].mean, first.figures["bound"].deviation) == (11.0, 1.0)
+    assert (second.figures["bound"].count, second.failed) == (2, 1)
+
+
+def test_the_tables_have_a_line_for_each_run_and_for_each_figure() -> None:
+    """In CSV."""
+    lines = cells_csv(finished()).splitlines()
+    assert lines[0] == "rules,seed,cell,problem,bound"
+    assert len(lines) == 7
+    assert table_csv(table(finished())).splitlines()[1] == "v1.34,bound,11.0,1.0,10.0,12.0,3,0"
+
+
+def test_the_plot_is_well_formed_and_has_a_bar_for_each_place() -> None:
+    """And asks for nothing over a network."""
+    text = plot(table(finished()), "bound", "pods")
+    root = ET.fromstring(text)  # noqa: S314 - it was made here
+    assert sum(each.get("class") == "bar" for each in root.iter()) == 2
+    assert "href" not in text
