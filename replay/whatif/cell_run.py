@@ -55,7 +55,7 @@ def run_into(run: Path, arguments: Sequence[str], log: Path) -> None:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
-    command += ["--run", str(run), "-o", "json", "-q"]
+    command += ["--run", str(run), "-o", "json", "-q", "--no-report"]
     with log.open("wb") as file:
         done = subprocess.run(  # noqa: S603 - our own module
             command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, check=False
