@@ -13,6 +13,7 @@ _UNITS_NS = {
     "h": 3600 * 1_000_000_000,
     "d": 86_400 * 1_000_000_000,
 }
+_MOST_NS = 100 * 366 * _UNITS_NS["d"]
 _PART = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ns|us|ms|s|m|h|d)")
 
 
@@ -26,6 +27,8 @@ def duration_ns(text: str) -> int:
         end = match.end()
     if end != len(text) or not text:
         raise ValueError(f"{text!r} is no length of time; write 90s, 1h30m or 500ms")
+    if total_ns > _MOST_NS:
+        raise ValueError(f"{text!r} is longer than a hundred years")
     return round(total_ns)
 
 

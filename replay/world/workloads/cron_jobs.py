@@ -17,6 +17,7 @@ from replay.world.conditions import nanoseconds, timestamp
 from replay.world.models import SECOND_NS
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.cron_schedule import Schedule, ScheduleError, parse
+from replay.world.workloads.job_failures import check_policy
 from replay.world.workloads.job_state import JobState
 from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import Owner
@@ -55,6 +56,7 @@ class CronJobs:
             schedule = parse(spec.schedule, spec.time_zone)
         except ScheduleError as error:
             raise FieldError("spec.schedule", str(error)) from error
+        check_policy(spec.job_template.spec.pod_failure_policy)
         known = self._crons.get(uid)
         if known is None:
             since_ns = now_ns

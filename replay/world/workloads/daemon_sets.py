@@ -79,6 +79,9 @@ class DaemonSets:
         uid = message.metadata.uid
         template = tolerant(message.spec.template)
         placement = Placement(template)
+        update = message.spec.update_strategy.rolling_update
+        if update.HasField("max_unavailable"):
+            kube_fields.int_or_percent(update.max_unavailable, "spec.updateStrategy.maxUnavailable")
         revision = template_hash(message.spec.template)
         known = self._sets.get(uid)
         if known is None:

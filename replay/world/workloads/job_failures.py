@@ -11,6 +11,7 @@ from enum import Enum
 
 from replay.world.models import SECOND_NS
 from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
+from services.rpc.errors import FieldError
 
 BACKOFF_NS = 10 * SECOND_NS
 BACKOFF_MAX_NS = 600 * SECOND_NS
@@ -23,6 +24,17 @@ class Effect(Enum):
     IGNORE = "Ignore"
     FAIL_INDEX = "FailIndex"
     FAIL_JOB = "FailJob"
+
+
+def check_policy(policy: workloads_pb2.PodFailurePolicy) -> None:
+    """Refuse a policy with an action that is none. Raises FieldError."""
+    known = [each.value for each in Effect]
+    for index, rule in enumerate(policy.rules):
+        if rule.action not in known:
+            raise FieldError(
+                f"spec.podFailurePolicy.rules[{index}].action",
+                f"{rule.action!r} is none of {', '.join(known)}",
+            )
 
 
 def effect_of(policy: workloads_pb2.PodFailurePolicy, status: pod_pb2.PodStatus) -> Effect:

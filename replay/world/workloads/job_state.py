@@ -22,6 +22,8 @@ from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
 INDEX = "batch.kubernetes.io/job-completion-index"
 BACKOFF_LIMIT = 6
 _INT32_MAX = 2**31 - 1
+_INDEXES_MAX = 10**6
+"""Most indexes that one interval of a recorded status is believed to hold."""
 
 
 @dataclass(slots=True)
@@ -187,12 +189,13 @@ class JobState:
 def index_of(pod: pod_pb2.Pod) -> int | None:
     """Return a pod's completion index, None where it has none."""
     text = pod.metadata.annotations.get(INDEX, "")
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _numbers(text: str) -> Iterator[int]:
     """Yield the numbers of a list such as "0-2,5"; what is none is passed over."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            yield from range(int(first), int(last or first) + 1)
+        last = last or first
+        if all(each.isascii() and each.isdigit() and len(each) < 10 for each in (first, last)):
+            yield from range(int(first), min(int(last), int(first) + _INDEXES_MAX) + 1)

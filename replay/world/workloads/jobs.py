@@ -17,6 +17,7 @@ from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.scale_down import first_to_go
 from replay.world.timeline import Kind, Timeline
+from replay.world.workloads.job_failures import check_policy
 from replay.world.workloads.job_state import INDEX, JobState
 from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker, controller_uid
 from reprieve.kube.v1alpha1 import workloads_pb2
@@ -37,7 +38,11 @@ class Jobs:
         self.finished: Callable[[str], None] = lambda _uid: None
 
     def put(self, message: workloads_pb2.Job) -> None:
-        """Add or replace a Job; what has become of a known one's pods stays."""
+        """Add or replace a Job; what has become of a known one's pods stays.
+
+        Raises FieldError for a failure policy that cannot be read.
+        """
+        check_policy(message.spec.pod_failure_policy)
         uid = message.metadata.uid
         known = self._jobs.get(uid)
         if known is None:

@@ -6,7 +6,7 @@ import pytest
 
 from reprieve.kube.v1alpha1 import workloads_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_pod, update
-from tests.unit.world.workloads.builders import end, make_job, phases, place
+from tests.unit.world.workloads.builders import end, make_cron_job, make_job, phases, place
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 
@@ -244,3 +244,25 @@ def test_deleting_a_job_takes_its_pods() -> None:
     world.feed(1, delete("Job", "work"))
     world.run_until(100 * S)
     assert world.names() == []
+
+
+def test_a_failure_policy_that_cannot_be_read_is_refused_and_named() -> None:
+    """Of a Job, and of what a CronJob would make."""
+    world = World()
+    job, cron = make_job(), make_cron_job()
+    policy(job, "Explode")
+    cron.spec.job_template.spec.CopyFrom(job.spec)
+    world.feed(0, create(job), create(cron))
+    assert world.names() == []
+    assert [("'Explode' is none of" in text) for text in world.refusals()] == [True]
+    assert sum(world.journal.notes.values()) == 2
+
+
+def test_a_recorded_status_of_absurd_indexes_is_passed_over() -> None:
+    """Nothing is counted for ever."""
+    job = make_job(completions=3)
+    job.spec.completion_mode = "Indexed"
+    job.status.completed_indexes = "0-1,x,5-99999999999999"
+    world = World()
+    world.feed(0, create(job))
+    assert [name.rsplit("-", 1)[0] for name in world.names()] == ["work-2"]
