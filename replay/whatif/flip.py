@@ -20,7 +20,6 @@ from replay.whatif.facts import PodFacts, RunFacts
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
 
-_CONDITION = "condition_changed"
 _ALL = 100_000
 """Nodes and groups of an explanation that are looked at."""
 
@@ -44,7 +43,9 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
     pivot = _only_preemption(one, other)
     if pivot is not None:
         return list(_told_twice(a, b, pivot))
-    if any(each is not None and each.observed.HasField(_CONDITION) for each in (one, other)):
+    if any(
+        each is not None and each.observed.HasField("condition_changed") for each in (one, other)
+    ):
         return list(_thresholds_apart(a, b)) or ["Their thresholds are the same; usage is not."]
     if one is None or other is None:
         ended, goes_on = ("A", "B") if one is None else ("B", "A")
