@@ -43,6 +43,10 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
     pivot = _only_preemption(one, other)
     if pivot is not None:
         return list(_told_twice(a, b, pivot))
+    if any(
+        each is not None and each.observed.HasField("condition_changed") for each in (one, other)
+    ):
+        return list(_thresholds_apart(a, b)) or ["Their thresholds are the same; usage is not."]
     if one is None or other is None:
         ended, goes_on = ("A", "B") if one is None else ("B", "A")
         return [f"{ended} has no further decision, {goes_on} goes on."]
@@ -202,13 +206,19 @@ def _eviction(side: Side, other: Side, decision: trace_pb2.Decision) -> Iterator
     yield f"{side.name} met the threshold {evicted.threshold or signal}{seen}."
     if not evicted.signal:
         return
+    yield from _thresholds_apart(side, other, evicted.signal)
+
+
+def _thresholds_apart(side: Side, other: Side, signal: str = "") -> Iterator[str]:
+    """Tell the thresholds that differ, of one signal or of all."""
     for name, field in (("hard", "evictionHard"), ("soft", "evictionSoft")):
-        mine, theirs = (_thresholds(each.run, name).get(evicted.signal) for each in (side, other))
-        if mine != theirs:
-            yield (
-                f"{field} of {evicted.signal} is {mine or 'not set'} in {side.name} and "
-                f"{theirs or 'not set'} in {other.name}."
-            )
+        mine, theirs = _thresholds(side.run, name), _thresholds(other.run, name)
+        for each in [signal] if signal else sorted({*mine, *theirs}):
+            if mine.get(each) != theirs.get(each):
+                yield (
+                    f"{field} of {each} is {mine.get(each, 'not set')} in {side.name} and "
+                    f"{theirs.get(each, 'not set')} in {other.name}."
+                )
 
 
 def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:

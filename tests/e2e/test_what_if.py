@@ -23,7 +23,7 @@ def reprieve(folder: Path, *arguments: str, code: int = 0) -> subprocess.Complet
     done = subprocess.run(
         command(*arguments),
         cwd=folder,
-        env=environment(),
+        env=environment(COLUMNS="80"),
         capture_output=True,
         text=True,
         timeout=300,
