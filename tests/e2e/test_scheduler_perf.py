@@ -21,7 +21,7 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     ("params", "preemptors"),
-    [({}, 5), ({"initNodes": 1000, "initPods": 4000, "measurePods": 1000}, 1000)],
+    [({}, 5), ({"initNodes": 200, "initPods": 800, "measurePods": 200}, 200)],
 )
 def test_each_high_pod_preempts_three_low_ones(
     services: EmbeddedServices, tmp_path: Path, params: dict[str, int], preemptors: int
