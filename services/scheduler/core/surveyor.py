@@ -109,7 +109,8 @@ class Surveyor:
         number = len(census.classes)
         table = np.stack([weights.weights[:number] for weights in asked], axis=1)
         free = np.where(room < 0, -reprieve.UNBOUNDED, reprieve.UNBOUNDED)
-        return _Together(np.where(counted, room, free), np.ascontiguousarray(table))
+        spares = np.ascontiguousarray(np.where(counted, room, free))
+        return _Together(spares, np.ascontiguousarray(table))
 
     def _dry_run(
         self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int, bounds: _Together
