@@ -5,11 +5,10 @@ from __future__ import annotations
 import click
 import orjson
 import yaml
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError, refusing_traces
+from replay.cli.progress import counted
 from replay.compare.findings import Finding, Outcome, Report
 from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, compare_recorded
@@ -45,20 +44,8 @@ def show(report: Report, output: str) -> None:
 
 
 def _run(settings: CompareSettings, *, quiet: bool) -> Report:
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("judging"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("judging", total=None)
-        return compare_recorded(
-            settings, lambda count, total: bar.update(task, completed=count, total=total)
-        )
+    with counted("judging", quiet=quiet) as shown:
+        return compare_recorded(settings, shown)
 
 
 def _print(report: Report, *, wide: bool) -> None:

@@ -9,18 +9,9 @@ from typing import Any
 
 import click
 
+from replay.world.durations import duration_ns
 from services.telemetry.sampling import Sampling
 
-_UNITS_NS = {
-    "ns": 1,
-    "us": 1_000,
-    "ms": 1_000_000,
-    "s": 1_000_000_000,
-    "m": 60 * 1_000_000_000,
-    "h": 3600 * 1_000_000_000,
-    "d": 86_400 * 1_000_000_000,
-}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d)")
 _INTEGER = re.compile(r"-?\d{1,10}")
 _PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
 """Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
@@ -35,15 +26,10 @@ class Duration(click.ParamType[int]):
         """Return ns."""
         if isinstance(value, int):
             return value
-        total_ns, end = 0.0, 0
-        for match in _PART.finditer(value):
-            if match.start() != end:
-                break
-            total_ns += float(match[1]) * _UNITS_NS[match[2]]
-            end = match.end()
-        if end != len(value) or not value:
-            self.fail(f"{value!r} is no length of time; write 90s, 1h30m or 500ms", param, ctx)
-        return round(total_ns)
+        try:
+            return duration_ns(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 class Share(click.ParamType[Sampling]):

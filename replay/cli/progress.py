@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
 from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 from rich.text import Text
 
 from replay.results.durations import simulated
@@ -54,6 +58,23 @@ class Progress:
             return
         self._shown = now
         self._live.update(Text(line(now_ns - self._start_ns, now - self._began, tally)))
+
+
+@contextlib.contextmanager
+def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield what shows on standard error how many of how many are done; nothing in a pipe."""
+    console = Console(stderr=True)
+    bar = Bar(
+        TextColumn(label),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    with bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def line(played_ns: int, wall_s: float, tally: Tally) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from replay.cli.errors import FAILED, REFUSED, ExitError
+from replay.cli.progress import counted
 from replay.results.errors import RunError
 from replay.whatif.figures import FIGURES
 from replay.whatif.grid import Axis, Cell, GridError, cells, parse_axis
@@ -119,22 +119,14 @@ def _grid(axes: Sequence[Axis], replay: Sequence[str]) -> list[Cell]:
 def _run(
     output: Path, grid: Sequence[Cell], workers: int, dask: str, *, quiet: bool
 ) -> list[Finished]:
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("replays"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=console,
-        transient=True,
-        disable=quiet or not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("replays", total=len(grid))
-
-        def report(_finished: Finished, ended: int, total: int) -> None:
-            bar.update(task, completed=ended, total=total)
-
-        return run_sweep(output, grid, workers=workers, dask=dask, report=report)
+    with counted("replays", quiet=quiet) as shown:
+        return run_sweep(
+            output,
+            grid,
+            workers=workers,
+            dask=dask,
+            report=lambda _finished, ended, total: shown(ended, total),
+        )
 
 
 def _refuse_unknown(shown: Sequence[str], rows: Sequence[Row]) -> None:

@@ -95,11 +95,11 @@ def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerSt
     snapshot = core.snapshot
     for row in snapshot.listed_rows():
         state.objects.add().node.CopyFrom(node_to_message(snapshot.node(row)))
-    for message in session.messages.values():
+    for message in session.intake.messages.values():
         state.objects.add().pod.CopyFrom(message)
     for budget in snapshot.budgets.values():
         state.objects.add().pod_disruption_budget.CopyFrom(budget_to_message(budget))
-    state.objects.extend(session.others.values())
+    state.objects.extend(session.intake.others.values())
     for pop, node_name in core.assumed():
         assumed = state.assumed.add(node_name=node_name)
         assumed.pop.uid, assumed.pop.cycle = pop.uid, pop.cycle

@@ -37,7 +37,7 @@ def session_to_plain(
 ) -> Plain:
     """Return dicts, lists, strings, integers and None that stand for a session between rounds."""
     core, snapshot = session.core, session.core.snapshot
-    pods = _Pods(list(session.messages.values()), list(core.pods.values()))
+    pods = _Pods(list(session.intake.messages.values()), list(core.pods.values()))
     memory, edge = core.memory(), session.edge
     plain: Plain = {
         "config": _hex(session.config),
@@ -45,7 +45,7 @@ def session_to_plain(
         "wakeup_ns": edge.wakeup_ns,
         "heads": [_hex(head) for head in edge.heads],
         "uids": [[*key, uid] for key, uid in edge.uids.items()],
-        "objects": [_hex(message) for message in session.others.values()],
+        "objects": [_hex(message) for message in session.intake.others.values()],
         "budgets": [_hex(budget_to_message(each)) for each in snapshot.budgets.values()],
         "snapshot": _snapshot_to_plain(snapshot, pods),
         "latest_cycle": memory.latest_cycle,
@@ -80,7 +80,7 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
     Raises LookupError, TypeError, ValueError, AssertionError, DecodeError or a RefusalError where
     `plain` is not what session_to_plain returns.
     """
-    core, interner = session.core, session.decoder.interner
+    core, interner = session.core, session.intake.decoder.interner
     messages = [pod_pb2.Pod.FromString(bytes.fromhex(each)) for each in plain["pods"]]
     told = [pod_from_message(each, interner) for each in messages]
     pods = [*told, *_versions(plain["versions"], told, interner)]
@@ -106,11 +106,11 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
 
 
 def _put_object(session: SchedulerSession, message: object_pb2.Object) -> None:
-    change = decode_object(message, session.decoder.interner, "object")
+    change = decode_object(message, session.intake.decoder.interner, "object")
     if not isinstance(change, PutOther):
         raise TypeError("a pod, node or budget among the other objects")
     session.core.snapshot.catalog.put(change.value)
-    session.keep(message)
+    session.intake.keep(message)
 
 
 def _snapshot_to_plain(snapshot: Snapshot, pods: _Pods) -> Plain:

@@ -64,8 +64,8 @@ class Answers:
         return kept[min(place, len(kept) - 1)]
 
 
-class Noting:
-    """An extender whose answers are noted."""
+class _Answering:
+    """An extender and the answers of its session."""
 
     def __init__(self, extender: Connected, answers: Answers) -> None:
         self._extender = extender
@@ -77,8 +77,12 @@ class Noting:
         return self._extender.terms
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Give the connection up, if there is one."""
         self._extender.close()
+
+
+class Noting(_Answering):
+    """An extender whose answers are noted."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
         """Ask which of `nodes` suit the pod."""
@@ -138,21 +142,8 @@ class Noting:
         return answer
 
 
-class Recorded:
+class Recorded(_Answering):
     """An extender that is not asked: it answers what is known of the cycle."""
-
-    def __init__(self, extender: Connected, answers: Answers) -> None:
-        self._extender = extender
-        self._answers = answers
-
-    @property
-    def terms(self) -> ExtenderTerms:
-        """Return what is agreed with it."""
-        return self._extender.terms
-
-    def close(self) -> None:
-        """Give up a connection that was never made."""
-        self._extender.close()
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:  # noqa: ARG002 - it was asked before
         """Return which of `nodes` suited the pod."""

@@ -1,0 +1,216 @@
+"""What a round tells a session: changes and answers in, queue operations out.
+
+A round is read as a whole before any of it is taken, so that a refusal changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.scheduler import cluster_events
+from services.scheduler.cluster_events import (
+    PatchPod,
+    PutBudget,
+    PutNode,
+    PutOther,
+    PutPod,
+    Remove,
+    Tick,
+    Timed,
+    Unread,
+)
+from services.scheduler.codec import STAGES, StepEncoder
+from services.scheduler.core.decisions import Stage
+from services.scheduler.core.events_labels import ClusterEvent
+from services.scheduler.core.events_operations import Move
+from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
+from services.scheduler.core.scheduler import Scheduler
+
+SECOND_NS = 1_000_000_000
+LEFTOVER_NS = 30 * SECOND_NS
+
+
+class Intake:
+    """Reads rounds for one core, and keeps what came as it came.
+
+    messages: pods by UID. others: objects that the core keeps by value, by kind and name. uids: of
+    pods by namespace and name. `decoder` reads objects, so that equal specs are one value, and
+    `encoder` writes what the queue is told. Without `has_hints` the queue counts every move.
+    """
+
+    def __init__(self, core: Scheduler, *, has_hints: bool) -> None:
+        self._core = core
+        self._counts_moves = not has_hints
+        self.messages: dict[str, pod_pb2.Pod] = {}
+        self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
+        self.uids: dict[tuple[str, str], str] = {}
+        self.decoder = cluster_events.Decoder()
+        self.encoder = StepEncoder(
+            self.messages,
+            core.sort_key,
+            core.namespace_labels,
+            core.reads_objects if has_hints else _never,
+        )
+
+    def read(self, round_: scheduler_pb2.Round, since_ns: int) -> list[Timed]:
+        """Return the changes that a round brings, which begins not before `since_ns`.
+
+        Raises FieldError and TimeGoesBackwardsError; nothing is changed.
+        """
+        if round_.at_ns < 0:
+            raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
+        if round_.window_end_ns > round_.at_ns:
+            raise FieldError("round.window_end_ns", "windows are not served yet: leave it 0")
+        last_ns = self._check_answers(round_, since_ns)
+        changes: list[Timed] = []
+        for index, event in enumerate(round_.events):
+            field = f"round.events[{index}]"
+            last_ns = _in_turn(f"{field}.at_ns", event.at_ns, last_ns, round_.at_ns)
+            changes.append(Timed(event.at_ns, self.decoder.decode(event, field)))
+        return changes
+
+    def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
+        """Return the time from which events may come, that of the last answer that tells one.
+
+        Raises a refusal for a malformed answer; one of an unknown pop may be a retried one.
+        """
+        last_ns = since_ns
+        for index, answer in enumerate(round_.answers):
+            field = f"round.answers[{index}]"
+            if answer.HasField("at_ns"):
+                last_ns = _in_turn(f"{field}.at_ns", answer.at_ns, last_ns, round_.at_ns)
+            if not answer.pop.uid:
+                raise FieldError(f"{field}.pop.uid", "is required")
+            if answer.refused not in STAGES:
+                raise FieldError(f"{field}.refused", "is no stage known here")
+            if STAGES[answer.refused] is not Stage.DELETE_VICTIM:
+                continue
+            deletions = self._deletions(PopId(answer.pop.uid, answer.pop.cycle))
+            if deletions is not None and answer.victim.uid not in deletions:
+                raise FieldError(
+                    f"{field}.victim.uid",
+                    f"{answer.victim.uid!r} is none of the pods whose deletion was asked for",
+                )
+        return last_ns
+
+    def take(
+        self, round_: scheduler_pb2.Round, changes: Iterable[Timed]
+    ) -> list[queue_pb2.Operation]:
+        """Let the core know of a round's answers and changes; return what the queue is told."""
+        operations = list(self._take_answers(round_))
+        for timed in changes:
+            operations += self._take_change(timed)
+        return operations
+
+    def keep(self, message: object_pb2.Object) -> None:
+        """Keep the message of an object that the core keeps by its value."""
+        self.others[_other_key(message)] = message
+
+    def _take_answers(self, round_: scheduler_pb2.Round) -> Iterator[queue_pb2.Operation]:
+        for answer in round_.answers:
+            pop = PopId(answer.pop.uid, answer.pop.cycle)
+            stage = STAGES[answer.refused]
+            for step in self._core.answer(pop, stage):
+                at_ns = answer.at_ns if answer.HasField("at_ns") else round_.at_ns
+                yield self.encoder.operation(step, at_ns)
+
+    def _deletions(self, pop: PopId) -> list[str] | None:
+        """Return the uids whose deletion a pop's decision asks for, None for an unknown pop."""
+        for decision in self._core.unanswered():
+            if decision.head.pop == pop:
+                nomination = decision.nomination
+                return [pod.uid for pod in nomination.deletions] if nomination else []
+        return None
+
+    def _take_change(self, timed: Timed) -> list[queue_pb2.Operation]:
+        steps: Sequence[QueueStep] = ()
+        old: pod_pb2.Pod | None = None
+        match timed.change:
+            case PutPod(pod=pod, message=message):
+                old = self.messages.get(pod.uid)
+                self.messages[pod.uid] = message
+                self.uids[pod.namespace, pod.name] = pod.uid
+                steps = self._core.put_pod(pod)
+            case PatchPod():
+                old, steps = self._patch(timed.change)
+            case PutNode(node=node):
+                steps = self._core.put_node(node)
+            case PutBudget(budget=budget):
+                steps = self._core.put_budget(budget)
+            case PutOther(value=value, message=other):
+                steps = self._core.put_object(value)
+                self.keep(other)
+            case Remove(ref=ref):
+                steps = self._remove(ref)
+            case Tick():
+                steps = _flushes(timed.at_ns)
+            case Unread():
+                pass
+        told = (step for step in steps if self._is_told(step))
+        return [self.encoder.operation(step, timed.at_ns, old) for step in told]
+
+    def _is_told(self, step: QueueStep) -> bool:
+        """Tell whether a step may change the queue; a move does not where it is not heard.
+
+        The older modes count moves.
+        """
+        return not isinstance(step, Move) or self._counts_moves or self._core.is_heard()
+
+    def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
+        """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""
+        uid = change.patch.pod.uid
+        pod, message = self._core.pods.get(uid), self.messages.get(uid)
+        if pod is None or message is None:
+            return None, ()
+        old: pod_pb2.Pod | None = None
+        if not pod.node_name:
+            old = pod_pb2.Pod()
+            old.CopyFrom(message)
+        cluster_events.apply_patch(message, change.patch)
+        return old, self._core.put_pod(change.applied_to(pod))
+
+    def _remove(self, ref: object_ref_pb2.ObjectRef) -> Sequence[QueueStep]:
+        match ref.kind:
+            case "Pod":
+                uid = ref.uid or self.uids.get((ref.namespace, ref.name), "")
+                steps = self._core.remove_pod(uid)
+                self.messages.pop(uid, None)
+                if self.uids.get((ref.namespace, ref.name)) == uid:
+                    del self.uids[ref.namespace, ref.name]
+                return steps
+            case "Node":
+                return self._core.remove_node(ref.name)
+            case "PodDisruptionBudget":
+                return self._core.remove_budget(ref.namespace, ref.name)
+            case _:
+                self.others.pop((ref.kind, ref.namespace, ref.name), None)
+                return self._core.remove_object(ref.kind, ref.namespace, ref.name)
+
+
+def _in_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> int:
+    """Return `at_ns`. Raises TimeGoesBackwardsError where it is not between the two others."""
+    if not last_ns <= at_ns <= round_ns:
+        raise TimeGoesBackwardsError(
+            f"{field}: {at_ns} ns lies before what was told before it or after the round's "
+            f"{round_ns} ns"
+        )
+    return at_ns
+
+
+def _never(_event: ClusterEvent) -> bool:
+    return False
+
+
+def _other_key(message: object_pb2.Object) -> tuple[str, str, str]:
+    content = getattr(message, message.WhichOneof("object") or "")
+    return (content.DESCRIPTOR.name, content.metadata.namespace, content.metadata.name)
+
+
+def _flushes(at_ns: int) -> Sequence[QueueStep]:
+    """Return what is due at a tick; upstream's queue flushes leftovers every 30 s."""
+    backoff, leftover = Flush(leftover=False), Flush(leftover=True)
+    return (backoff, leftover) if at_ns % LEFTOVER_NS == 0 else (backoff,)
