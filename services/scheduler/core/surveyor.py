@@ -119,7 +119,8 @@ class Surveyor:
         self._cover.sync()
         roster, rules = self._roster, self._rules
         load = roster.amounts[:, wanted.columns]
-        taken = np.hstack([np.ones((len(load), 1), dtype=np.int64), load])
+        taken = np.empty((len(load), 1 + len(wanted.columns)), dtype=np.int64)
+        taken[:, 0], taken[:, 1:] = 1, load
         room = -self._nominated(pod, wanted, rows)
         spares, columns = bounds.room, self._snapshot.columns
         first = np.empty(len(rows), dtype=np.int64)
