@@ -5,8 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
+# Tests start hundreds of processes: let the first compile the modules for all others.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup protos check format test bench bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos check format test test-long bench bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,8 +38,11 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(STAMP) ## all tests
+test: $(STAMP) ## all tests but the long ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened
 	$(BIN)/reprieve replay examples/traces/nginx-preemption.jsonl --run runs/demo-nginx --force

@@ -17,11 +17,11 @@ from tests.e2e.replays import run
 BURST_NS = 60 * SECOND_NS
 WORKLOAD = GenerateOptions(
     seed=5,
-    nodes=10,
-    pods=320,
+    nodes=6,
+    pods=160,
     deployments=5,
-    budgets=30,
-    window_ns=180 * SECOND_NS,
+    budgets=16,
+    window_ns=120 * SECOND_NS,
     service_ns=90 * SECOND_NS,
 )
 
