@@ -29,7 +29,7 @@ pytestmark = [
 def test_the_median_of_unscheduled_pods_is_that_of_real_schedulers(
     services: EmbeddedServices, tmp_path: Path, nodes: int, least: int, most: int, seeds: range
 ) -> None:
-    """Three seeds a size, or ten; the bounds span what the published runs saw, and a little more."""
+    """Three seeds a size, or ten; the bounds span what published runs saw, and a little more."""
     records = trace([VANILLA / f"nodes-{nodes}.yaml.gz", VANILLA / f"pods-{nodes}.yaml.gz"])
     unscheduled = []
     for seed in seeds:

@@ -8,14 +8,22 @@ from pathlib import Path
 
 import pytest
 
+from replay.backends.processes import EmbeddedServices
 from tests.e2e.replays import DEMOS
 from tests.e2e.test_cli import command, environment
 
 NGINX = str(DEMOS / "nginx-preemption.jsonl")
 LOOP = str(DEMOS / "eviction-loop.jsonl")
-LOWER = "--set priorityClass.high-priority.value=0 --spans off"
+LOWER = "--set priorityClass.high-priority.value=0"
 
 pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def elsewhere(services: EmbeddedServices) -> str:
+    """Return options for a replay by the running services, without spans."""
+    scheduler, eviction = (services.processes[each].address for each in ("scheduler", "eviction"))
+    return f"--spans off --scheduler {scheduler} --eviction {eviction}"
 
 
 def reprieve(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -34,9 +42,10 @@ def reprieve(folder: Path, *arguments: str, code: int = 0) -> subprocess.Complet
     return done
 
 
-def test_an_override_reaches_the_run_and_its_manifest(tmp_path: Path) -> None:
+def test_an_override_reaches_the_run_and_its_manifest(tmp_path: Path, elsewhere: str) -> None:
     """A preemptor without a higher priority preempts nobody."""
     arguments = ("replay", NGINX, "--run", "run", "-q", "-o", "json", *LOWER.split())
+    arguments += tuple(elsewhere.split())
     summary = json.loads(reprieve(tmp_path, *arguments).stdout)
     assert summary["decided"]["preempted"] == 0
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_bytes())
@@ -61,9 +70,12 @@ def test_a_check_that_fails_ends_with_1_and_says_what_was_found(tmp_path: Path) 
     assert done.stderr.strip().endswith("failed: preempted{priority<1000} == 0 (it is 1)")
 
 
-def test_two_runs_part_at_the_preemption_that_a_priority_flipped(tmp_path: Path) -> None:
+def test_two_runs_part_at_the_preemption_that_a_priority_flipped(
+    tmp_path: Path, elsewhere: str
+) -> None:
     """One trace and two configurations in one command; then the runs it left, as JSON."""
-    table = reprieve(tmp_path, "compare", NGINX, "--a", "--spans off", "--b", LOWER, "--run", "x")
+    options = ("--a", elsewhere, "--b", f"{LOWER} {elsewhere}", "--run", "x")
+    table = reprieve(tmp_path, "compare", NGINX, *options)
     assert "A nominated default/nginx-a for test-worker" in table.stdout
     assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in table.stdout
     assert max(map(len, table.stdout.splitlines())) <= 80
@@ -72,26 +84,29 @@ def test_two_runs_part_at_the_preemption_that_a_priority_flipped(tmp_path: Path)
     assert found["figures"]["preempted"] == {"a": 1.0, "b": 0.0, "change": -1.0, "share": -1.0}
 
 
-def test_equal_runs_decide_the_same(tmp_path: Path) -> None:
+def test_equal_runs_decide_the_same(tmp_path: Path, elsewhere: str) -> None:
     """Even where one is compared with itself by two names."""
-    reprieve(tmp_path, "replay", NGINX, "--run", "run", "-q", "--spans", "off")
+    reprieve(tmp_path, "replay", NGINX, "--run", "run", "-q", *elsewhere.split())
     done = reprieve(tmp_path, "compare", "run", "run")
     assert "Every decision is the same." in done.stdout
     assert "No pod fared otherwise." in done.stdout
 
 
-def test_a_threshold_is_named_where_it_flips_an_eviction(tmp_path: Path) -> None:
+def test_a_threshold_is_named_where_it_flips_an_eviction(tmp_path: Path, elsewhere: str) -> None:
     """With its value in both runs."""
-    options = "--set evictionHard.memory.available=1Mi --spans off --until 20m"
-    arguments = ("--a", "--spans off --until 20m", "--b", options, "--run", "x")
+    both = f"--until 20m {elsewhere}"
+    options = f"--set evictionHard.memory.available=1Mi {both}"
+    arguments = ("--a", both, "--b", options, "--run", "x")
     done = reprieve(tmp_path, "compare", LOOP, *arguments)
     assert "evictionHard of memory.available is" in done.stdout
     assert "1Mi in B." in done.stdout
 
 
-def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(tmp_path: Path) -> None:
+def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
+    tmp_path: Path, elsewhere: str
+) -> None:
     """A larger grid runs what is missing; a cell that fails is named."""
-    tail = ("-o", "out", "--workers", "2", "--", "--spans", "off")
+    tail = ("-o", "out", "--workers", "2", "--", *elsewhere.split())
     reprieve(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
     axes = ("--over", "seed=1..3", "--figure", "preempted")
