@@ -22,6 +22,7 @@ from replay.world.workloads.making import PodMaker, controller_uid
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
 from replay.world.workloads.stateful_sets import StatefulSets
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2
 
 KINDS = {
@@ -34,6 +35,14 @@ KINDS = {
     "cron_job": "CronJob",
 }
 """The kinds that are served, by the fields of an Object that hold them."""
+
+
+_SPREAD = {
+    "ReplicaSet": "replica_set",
+    "ReplicationController": "replication_controller",
+    "StatefulSet": "stateful_set",
+}
+_Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workloads_pb2.StatefulSet
 
 
 class _OfPods(Protocol):
@@ -70,6 +79,7 @@ class Controllers:
         self._uids: dict[tuple[str, str, str], str] = {}
         self._known: dict[str, tuple[str, meta_pb2.ObjectMeta]] = {}
         self._again: dict[str, None] = {}
+        self._told: dict[str, bytes] = {}
 
     @property
     def has_cron_jobs(self) -> bool:
@@ -109,6 +119,8 @@ class Controllers:
             case "cron_job":
                 self._cron_jobs.put(now_ns, message.cron_job)
         self._remember(kind, meta)
+        if kind in _SPREAD:
+            self._tell(now_ns, kind, getattr(message, case))
 
     def remove(self, now_ns: int, uid: str) -> None:
         """Delete a controller and, in the background, all that it owns; an unknown one is accepted.
@@ -120,6 +132,9 @@ class Controllers:
             return
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
+        if self._told.pop(uid, None) is not None:
+            ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=uid)
+            self._cluster.remove_other(now_ns, ref)
         if kind == "Deployment":
             del self._cluster.deployments[uid]
             for each in self._replica_sets.of(uid):
@@ -146,12 +161,31 @@ class Controllers:
             made = self._deployments.roll_out(now_ns, uid)
             if made is not None:
                 self._remember("ReplicaSet", made.metadata)
+                self._tell(now_ns, "ReplicaSet", made)
         waiting = dict(changed.owners) | self._daemon_sets.nodes_changed(changed.nodes)
         waiting |= self._cluster.changed.owners
         while waiting:
             for uid in waiting:
                 self._sync(now_ns, uid)
             waiting, self._again = self._again, {}
+
+    def _tell(self, now_ns: int, kind: str, message: _Spread) -> None:
+        """Tell the scheduler whose pods are spread by default, anew when a selector changes."""
+        told = object_pb2.Object()
+        mine = getattr(told, _SPREAD[kind])
+        mine.metadata.name, mine.metadata.namespace = (
+            message.metadata.name,
+            message.metadata.namespace,
+        )
+        mine.metadata.uid = message.metadata.uid
+        if isinstance(message, workloads_pb2.ReplicationController):
+            mine.spec.selector.update(message.spec.selector)
+        elif message.spec.HasField("selector"):
+            mine.spec.selector.CopyFrom(message.spec.selector)
+        uid, text = message.metadata.uid, told.SerializeToString(deterministic=True)
+        if self._told.get(uid) != text:
+            self._cluster.put_other(now_ns, told, is_new=uid not in self._told)
+            self._told[uid] = text
 
     def _sync(self, now_ns: int, uid: str) -> None:
         kind, _ = self._known.get(uid, ("", None))
