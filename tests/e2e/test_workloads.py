@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,50 @@ def test_the_decisions_of_controllers_are_the_same_in_batches_of_any_size(
         finished = play(services, folder, nodes + CLUSTER, batch_size=size)
         logs.append((finished.run.path / "decisions.jsonl").read_bytes())
     assert logs[0] == logs[1]
+
+
+SPREAD = """
+apiVersion: v1
+kind: Node
+metadata: {name: large, labels: {kubernetes.io/hostname: large}}
+status: {allocatable: {cpu: "64", memory: 64Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: small, labels: {kubernetes.io/hostname: small}}
+status: {allocatable: {cpu: "4", memory: 4Gi, pods: "10"}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: c, image: web, resources: {requests: {cpu: 500m}}}
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("kind", "nodes"),
+    [
+        ("Deployment", {"large": 2, "small": 2}),
+        ("StatefulSet", {"large": 2, "small": 2}),
+        ("Job", {"large": 4}),
+    ],
+)
+def test_the_pods_of_a_set_are_spread_by_default(
+    services: EmbeddedServices, tmp_path: Path, kind: str, nodes: dict[str, int]
+) -> None:
+    """PodTopologySpread's own constraints count the pods of the owner; a Job's are not spread."""
+    text = SPREAD.replace("Deployment", kind)
+    if kind == "Job":
+        text = text.replace("apps/v1", "batch/v1").replace("replicas", "parallelism")
+        text = text.replace("selector: {matchLabels: {app: web}}", "completions: 4")
+        text = text.replace("    spec:\n", "    spec:\n      restartPolicy: Never\n")
+    bound = bindings(play(services, tmp_path, text))
+    assert Counter(bind.node for bind in bound.values()) == nodes
