@@ -12,7 +12,7 @@ from enum import Enum
 
 from google.protobuf.message import Message
 
-from replay.world.conditions import timestamp
+from replay.world.conditions import set_time
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
@@ -91,7 +91,7 @@ class ClusterHistory:
         if patch.HasField("status"):
             pod.status.CopyFrom(patch.status)
         if patch.HasField("deletion_ns"):
-            pod.metadata.deletion_timestamp.CopyFrom(timestamp(patch.deletion_ns))
+            set_time(pod.metadata.deletion_timestamp, patch.deletion_ns)
         return Change(at_ns, Verb.MODIFIED, key, pod)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from replay.world.conditions import set_pod_condition, timestamp
+from replay.world.conditions import set_pod_condition, set_time
 from replay.world.pod_record import PodRecord, keep_own
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
@@ -99,7 +99,7 @@ class Cluster:
             uid=meta.uid, key=key, message=message, life=life, owner_uid=controller_uid(message)
         )
         if not meta.HasField("creation_timestamp"):
-            meta.creation_timestamp.CopyFrom(timestamp(now_ns))
+            set_time(meta.creation_timestamp, now_ns)
         message.status.phase = message.status.phase or "Pending"
         if message.spec.scheduling_gates and not pod.node_name:
             set_pod_condition(
@@ -155,7 +155,7 @@ class Cluster:
     ) -> None:
         """Set deletionTimestamp and the grace period that it stands for; tell the status too."""
         meta = pod.message.metadata
-        meta.deletion_timestamp.CopyFrom(timestamp(deletion_ns))
+        set_time(meta.deletion_timestamp, deletion_ns)
         meta.deletion_grace_period_seconds = grace_s
         patch = self._patch(now_ns, pod, _urgency(pod))
         patch.deletion_ns = deletion_ns
@@ -210,7 +210,7 @@ class Cluster:
         is_new = name not in self.nodes
         self.nodes[name] = node
         if not node.metadata.HasField("creation_timestamp"):
-            node.metadata.creation_timestamp.CopyFrom(timestamp(now_ns))
+            set_time(node.metadata.creation_timestamp, now_ns)
         self._stamp(node.metadata)
         event = self._event(now_ns)
         (event.add if is_new else event.update).node.CopyFrom(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition, timestamp
+from replay.world.conditions import set_pod_condition, set_time
 from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord
 from reprieve.kube.v1alpha1 import policy_pb2
@@ -32,7 +32,7 @@ class Evictions:
         for key in self._binding(pod):
             status = self._cluster.budgets[key].status
             status.disruptions_allowed -= 1
-            status.disrupted_pods[pod.message.metadata.name].CopyFrom(timestamp(now_ns))
+            set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
             self._cluster.put_budget(now_ns, self._cluster.budgets[key])
             self._cluster.changed.budgets[key] = None
         set_pod_condition(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.annotations import annotate_life
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_pod_condition, timestamp
+from replay.world.conditions import nanoseconds, set_pod_condition, set_time
 from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
@@ -238,7 +238,7 @@ class Lives:
         status.phase, status.reason = "Failed", refusal.reason
         status.message = f"Pod was rejected: {refusal.message}"
         status.nominated_node_name = ""
-        status.start_time.CopyFrom(timestamp(now_ns))
+        set_time(status.start_time, now_ns)
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
 
@@ -251,7 +251,7 @@ class Lives:
         for container in status.container_statuses:
             container.ready = True
             container.state.Clear()
-            container.state.running.started_at.CopyFrom(timestamp(now_ns))
+            set_time(container.state.running.started_at, now_ns)
         pod.running_ns = now_ns
         self._cluster.status_changed(now_ns, pod)
         if not any(container.restart_count for container in status.container_statuses):
@@ -359,7 +359,7 @@ class Lives:
             container.state.Clear()
             container.state.terminated.exit_code = exit_code
             container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
-            container.state.terminated.finished_at.CopyFrom(timestamp(now_ns))
+            set_time(container.state.terminated.finished_at, now_ns)
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
         self.usage_changed(now_ns, pod)
@@ -375,7 +375,7 @@ class Lives:
 def _acknowledge(now_ns: int, pod: PodRecord) -> None:
     """Put down that the kubelet has seen the pod, which also ends its nomination."""
     status = pod.message.status
-    status.start_time.CopyFrom(timestamp(now_ns))
+    set_time(status.start_time, now_ns)
     status.nominated_node_name = ""
     set_pod_condition(status, "Initialized", "True", now_ns)
     set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")

@@ -7,7 +7,7 @@ tryUpdateNodeHealth.
 
 from __future__ import annotations
 
-from replay.world.conditions import set_node_condition, timestamp
+from replay.world.conditions import set_node_condition, set_time
 from replay.world.taint_eviction import NOT_READY, UNREACHABLE
 from reprieve.kube.v1alpha1 import node_pb2
 
@@ -25,7 +25,7 @@ def taint_by_conditions(node: node_pb2.Node, now_ns: int) -> None:
     for key, effect in _wanted(node):
         if (key, effect) not in there:
             taint = node.spec.taints.add(key=key, effect=effect)
-            taint.time_added.CopyFrom(timestamp(now_ns))
+            set_time(taint.time_added, now_ns)
 
 
 def stop_reporting(node: node_pb2.Node, now_ns: int) -> None:

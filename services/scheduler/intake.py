@@ -150,15 +150,17 @@ class Intake:
                 steps = _flushes(timed.at_ns)
             case Unread():
                 pass
-        told = (step for step in steps if self._is_told(step))
-        return [self.encoder.operation(step, timed.at_ns, old) for step in told]
+        encoded = self.encoder.operation
+        return [encoded(step, timed.at_ns, old) for step in steps if self._is_told(step)]
 
     def _is_told(self, step: QueueStep) -> bool:
         """Tell whether a step may change the queue; a move does not where it is not heard.
 
         The older modes count moves.
         """
-        return not isinstance(step, Move) or self._counts_moves or self._core.is_heard()
+        return (
+            not isinstance(step, Move) or self._counts_moves or self._core.is_heard(step.event)
+        )
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
         """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""

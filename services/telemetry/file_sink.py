@@ -84,7 +84,7 @@ def _span(span: Span) -> str:
     if span.parent_id:
         optional = f',"parentSpanId":"{span.parent_id}"'
     if span.links:
-        links = ",".join(f'{{"traceId":"{each[0]}","spanId":"{each[1]}"}}' for each in span.links)
+        links = ",".join([f'{{"traceId":"{each[0]}","spanId":"{each[1]}"}}' for each in span.links])
         optional += f',"links":[{links}]'
     if span.error:
         optional += f',"status":{{"code":{_STATUS_ERROR},"message":{_string(span.error)}}}'
@@ -117,4 +117,7 @@ def _value(value: Attribute) -> str:
 
 
 def _string(text: str) -> str:
+    """Return a text as JSON; most are names, in which nothing is to be escaped."""
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return orjson.dumps(text).decode()

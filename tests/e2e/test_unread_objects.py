@@ -33,8 +33,8 @@ def test_a_queue_that_is_told_everything_shows_the_same_heads(
         asked.append(reads(scheduler, event))
         return True
 
-    def told(scheduler: Scheduler) -> bool:
-        heard.append(hears(scheduler))
+    def told(scheduler: Scheduler, event: ClusterEvent) -> bool:
+        heard.append(hears(scheduler, event))
         return True
 
     address = services.processes["queue"].address

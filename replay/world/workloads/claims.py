@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import timestamp
+from replay.world.conditions import set_time
 from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, storage_pb2
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
@@ -57,7 +57,7 @@ class Claims:
         meta = claim.metadata
         meta.namespace, meta.name = namespace, name
         meta.uid = object_uid("PersistentVolumeClaim", namespace, name)
-        meta.creation_timestamp.CopyFrom(timestamp(now_ns))
+        set_time(meta.creation_timestamp, now_ns)
         claim.status.phase = "Pending"
         if not self._binds_late(claim):
             self._bind(now_ns, claim)
@@ -80,7 +80,7 @@ class Claims:
         volume = wrapped.persistent_volume
         volume.metadata.name = f"pvc-{meta.uid}"
         volume.metadata.uid = object_uid("PersistentVolume", "", volume.metadata.name)
-        volume.metadata.creation_timestamp.CopyFrom(timestamp(now_ns))
+        set_time(volume.metadata.creation_timestamp, now_ns)
         volume.spec.capacity.update(spec.resources.requests)
         volume.spec.access_modes.extend(spec.access_modes)
         volume.spec.storage_class_name = spec.storage_class_name

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, timestamp
+from replay.world.conditions import nanoseconds, set_time, timestamp
 from replay.world.models import SECOND_NS
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.cron_schedule import Schedule, ScheduleError, parse
@@ -131,6 +131,6 @@ def _job_of(now_ns: int, cron: workloads_pb2.CronJob, due_s: int) -> workloads_p
     meta.labels.update(template.metadata.labels)
     meta.annotations.update(template.metadata.annotations)
     meta.annotations[_SCHEDULED_AT] = timestamp(due_s * SECOND_NS).ToJsonString()
-    meta.creation_timestamp.CopyFrom(timestamp(now_ns))
+    set_time(meta.creation_timestamp, now_ns)
     owner.own(meta)
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import timestamp
+from replay.world.conditions import set_time
 from replay.world.lives import Lives
 from replay.world.scale_down import first_to_go
 from replay.world.workloads.making import Owner, PodMaker, controller_uid, template_hash
@@ -148,7 +148,7 @@ class Deployments:
         made.metadata.uid = object_uid(
             "ReplicaSet", own.namespace, made.metadata.name, own.uid, ordinal
         )
-        made.metadata.creation_timestamp.CopyFrom(timestamp(now_ns))
+        set_time(made.metadata.creation_timestamp, now_ns)
         made.metadata.labels.update(deployment.spec.template.metadata.labels)
         made.metadata.labels[HASH_LABEL] = hash_
         owner.own(made.metadata)

@@ -119,6 +119,8 @@ def pod_changes(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
     requests in a pod's status.
     """
     pending = not new.node_name
-    tests = _PENDING_POD_CHANGES if pending else _ASSIGNED_POD_CHANGES
     general = ClusterEvent.PENDING_POD_UPDATE if pending else ClusterEvent.ASSIGNED_POD_UPDATE
+    if old.spec is new.spec and old.labels is new.labels:
+        return [general]
+    tests = _PENDING_POD_CHANGES if pending else _ASSIGNED_POD_CHANGES
     return [event for changed, event in tests if changed(old, new)] or [general]

@@ -81,9 +81,9 @@ class Framework:
         self._post_binds: list[PostBindPlugin] = at(Point.POST_BIND)
         self._raise_kept = raisers(self.plugins)
         self._has_foreign = any(plugin.name not in IN_TREE for plugin in self.plugins)
-        self._beyond_nodes = frozenset(
-            plugin.name for plugin in self._verdicts.filters if plugin.scope not in _OF_ONE_NODE
-        )
+        beyond = [each for each in self._verdicts.filters if each.scope not in _OF_ONE_NODE]
+        self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
+        self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
         self._shapes: dict[Hashable, Shape] = {}
@@ -147,10 +147,10 @@ class Framework:
         That takes a filter which looks beyond single nodes, or a plugin of a user's own, of which
         the queue knows no hint.
         """
-        return self._has_foreign or any(
-            plugin.scope not in _OF_ONE_NODE and plugin.filter_key(pod, self.snapshot) is not None
-            for plugin in self._verdicts.filters
-        )
+        if self._has_foreign:
+            return True
+        keys = [filter_key(pod, self.snapshot) for filter_key in self._beyond_keys]
+        return keys.count(None) != len(keys)
 
     def is_refused_for_pods(self, plugins: Iterable[str]) -> bool:
         """Tell whether one of `plugins`, which refused a pod, looks beyond single nodes."""

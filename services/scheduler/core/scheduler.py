@@ -276,8 +276,15 @@ class Scheduler:
             return MayWait.ALL
         return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
 
-    def is_heard(self) -> bool:
-        """Tell whether an event may move a pod: one that listens, or one that is in flight."""
+    def is_heard(self, event: ClusterEvent) -> bool:
+        """Tell whether an event may move a pod: one that listens, or one that is in flight.
+
+        Pods that come to nodes and change there move those alone that look beyond single nodes: no
+        other plugin registers for such an event, and who was given back without a plugin's name
+        backs off whatever happens.
+        """
+        if event in _OF_PODS_ON_NODES and not self._waiting.any_listens_for_pods:
+            return False
         return self._waiting.any_listens or bool(self._unanswered)
 
     def reads_objects(self, event: ClusterEvent) -> bool:
