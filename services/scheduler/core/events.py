@@ -12,7 +12,6 @@ on status.phase); v1.20 likewise.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -76,13 +75,13 @@ def on_pod(
     change = _change(_assigned(before), _assigned(after))
     operations = _on_assigned(change, before, after, handlers)
     if change is not SnapshotChange.UPDATE:
-        waiting = _Waiting(
+        operations += _on_waiting(
+            _ours(before, scheduler_names),
+            _ours(after, scheduler_names),
             handlers=handlers,
-            scheduler_names=scheduler_names,
             assumed=assumed,
             waits_on_permit=waits_on_permit,
         )
-        operations = (*operations, *waiting.operations(before, after))
     return PodEffects(snapshot=change, operations=operations)
 
 
@@ -115,27 +114,29 @@ def after_failed_binding(assumed: Pod) -> Move:
     return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waiting:
-    handlers: EventHandlers
-    scheduler_names: Collection[str]
-    assumed: Pod | None
-    waits_on_permit: bool
+def _on_waiting(
+    old: Pod | None,
+    new: Pod | None,
+    *,
+    handlers: EventHandlers,
+    assumed: Pod | None,
+    waits_on_permit: bool,
+) -> tuple[QueueOperation, ...]:
+    """Answer what happened to a pod that waits for one of our profiles."""
+    if old is None:
+        return () if new is None else (QueueAdd(pod=new),)
+    if new is None:
+        return handlers.pending_deleted(old, waits_on_permit=waits_on_permit)
+    if old.resource_version and old.resource_version == new.resource_version:
+        return ()
+    return handlers.pending_updated(old, new, assumed=assumed)
 
-    def operations(self, old: Pod | None, new: Pod | None) -> tuple[QueueOperation, ...]:
-        before, after = self._ours(old), self._ours(new)
-        if before is None:
-            return () if after is None else (QueueAdd(pod=after),)
-        if after is None:
-            return self.handlers.pending_deleted(before, waits_on_permit=self.waits_on_permit)
-        if before.resource_version and before.resource_version == after.resource_version:
-            return ()
-        return self.handlers.pending_updated(before, after, assumed=self.assumed)
 
-    def _ours(self, pod: Pod | None) -> Pod | None:
-        if pod is None or pod.node_name or pod.spec.scheduler_name not in self.scheduler_names:
-            return None
-        return pod
+def _ours(pod: Pod | None, scheduler_names: Collection[str]) -> Pod | None:
+    """Return the pod where it waits for one of our profiles, else None."""
+    if pod is None or pod.node_name or pod.spec.scheduler_name not in scheduler_names:
+        return None
+    return pod
 
 
 def _on_replaced(
