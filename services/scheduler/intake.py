@@ -158,9 +158,7 @@ class Intake:
 
         The older modes count moves.
         """
-        return (
-            not isinstance(step, Move) or self._counts_moves or self._core.is_heard(step.event)
-        )
+        return not isinstance(step, Move) or self._counts_moves or self._core.is_heard(step.event)
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
         """Apply a patch; one of an unknown pod is passed over, as a late watch event is."""

@@ -87,14 +87,14 @@ class KeyedHeap:
 
     def first(self, count: int) -> list[Entry]:
         """Return the first `count` entries in order, fewer if there are fewer."""
-        return list(islice(self._in_order(), count))
+        return list(islice(self.in_order(), count))
 
     def entries(self) -> tuple[Entry, ...]:
         """Return every entry, in order."""
         return tuple(self._entries[order] for order in sorted(self._entries))
 
-    def _in_order(self) -> Iterator[Entry]:
-        """Yield the entries in order; k of them cost O(k log k).
+    def in_order(self) -> Iterator[Entry]:
+        """Yield the entries in order, while none is added or taken; k of them cost O(k log k).
 
         Walks the heap from its root with a frontier of the nodes that may come next.
         """

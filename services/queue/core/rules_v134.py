@@ -12,7 +12,7 @@ Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, Priori
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from services.queue.core import incoming
@@ -149,19 +149,17 @@ class RulesV134(ABC):
                 return [first]
         found: list[Entry] = []
         seen: set[str] = set()
-        for entry in self._in_pop_order(count):
+        for entry in self._in_pop_order():
+            if len(found) == count:
+                break
             if entry.pod.uid not in seen and not self.is_duplicate(entry):
                 seen.add(entry.pod.uid)
                 found.append(entry)
-        return found[:count]
+        return found
 
-    def _in_pop_order(self, count: int) -> Iterable[Entry]:
-        # Duplicates are as rare as pods in flight that were added again, and no more of them.
-        wanted = count + len(self._parts.pops.by_cycle)
-        active = self._queues.active.first(wanted)
-        if not self._pops_backing_off or len(active) >= wanted:
-            return active
-        return chain(active, self._queues.backoff.first(wanted - len(active)))
+    def _in_pop_order(self) -> Iterator[Entry]:
+        active = self._queues.active.in_order()
+        return chain(active, self._queues.backoff.in_order()) if self._pops_backing_off else active
 
     def take(self) -> Entry | None:
         """Take out the next pod, from backoffQ where activeQ has none; duplicates are dropped."""
