@@ -26,6 +26,7 @@ from services.rpc.errors import FieldError
 
 _M = TypeVar("_M", bound=Message)
 _Convert = Callable[[object], object]
+_Write = Callable[[Any], Any]
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)", re.ASCII
 )
@@ -75,7 +76,7 @@ def to_json(message: Message) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for field, value in message.ListFields():
         name, write = writers[field.number]
-        result[name] = write(value)
+        result[name] = value if write is None else write(value)
     return result
 
 
@@ -230,15 +231,16 @@ def _time(text: str) -> Timestamp:
 
 
 @cache
-def _writers(descriptor: Descriptor) -> dict[int, tuple[str, Callable[[Any], Any]]]:
+def _writers(descriptor: Descriptor) -> dict[int, tuple[str, _Write | None]]:
     return {field.number: (field.json_name, _writer(field)) for field in descriptor.fields}
 
 
-def _writer(field: FieldDescriptor) -> Callable[[Any], Any]:
+def _writer(field: FieldDescriptor) -> _Write | None:
+    """Return how a field's value is written, None for as it is."""
     if field.message_type is None:
-        return list if field.is_repeated else _as_it_is
+        return list if field.is_repeated else None
     if field.message_type.GetOptions().map_entry:
-        write = _writer(field.message_type.fields_by_name["value"])
+        write = _writer(field.message_type.fields_by_name["value"]) or _as_it_is
         return lambda value: {key: write(value[key]) for key in sorted(value)}
     write = _MESSAGE_WRITERS.get(field.message_type.full_name, to_json)
     if field.is_repeated:
