@@ -33,6 +33,7 @@ class Kind(Enum):
     UNREACHABLE = "a silent node is given up"
     BACK = "a node reports again"
     COLLECT = "the pods of a node that has gone are collected"
+    POD_GC = "pods that have ended, and are too many, are collected"
 
 
 POD_KINDS = (
@@ -49,7 +50,10 @@ POD_KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key."""
+    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key.
+
+    It is "" where there is but one of a kind.
+    """
 
     kind: Kind
     key: str
