@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from replay.world.models import Models
 from replay.world.pod_gc import PodGarbageCollection
+from replay.world.replay import End, Limits, Replay
 from replay.world.timeline import Kind
+from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
+from tests.unit.world.test_replay import FakeScheduler, Silent, at, bind_all
 
 
 def world_with_gc(threshold: int) -> tuple[World, PodGarbageCollection]:
@@ -82,3 +85,22 @@ def test_switched_off_it_keeps_all() -> None:
     gc.reconcile(S)
     gc.collect(20 * S)
     assert (world.timeline.next_ns(), world.names()) == (None, ["a", "b"])
+
+
+def test_a_replay_tells_its_scheduler_of_what_was_collected() -> None:
+    """At the next look, even where nothing else is left to do; the log keeps how it ended."""
+    scheduler, log = FakeScheduler(bind_all), list[trace_pb2.Decision]()
+    models = Models(ended_pods_max=1)
+    replay = Replay(scheduler, None, models=models, sink=log.append, observer=Silent())
+    pods = [at(i * S, create_pod(make_pod(f"p{i}"), service_time_ns=S)) for i in range(3)]
+    assert replay.run(iter([create(make_node()), *pods]), Limits()) is End.SETTLED
+    deleted = [
+        (round_.at_ns, event.delete.name)
+        for round_ in scheduler.rounds
+        for event in round_.events
+        if event.HasField("delete")
+    ]
+    assert deleted == [(20 * S, "p0"), (20 * S, "p1")]
+    assert [each.observed.finished.phase for each in log if each.observed.HasField("finished")] == [
+        "Succeeded"
+    ] * 3
