@@ -8,7 +8,7 @@ PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 # Tests start hundreds of processes: let the first compile the modules for all others.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup protos check format test test-long bench bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos check format test test-long bench bench-scheduler bench-queue bench-eviction bench-million demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -62,6 +62,9 @@ bench-queue: $(STAMP) ## what the queue costs from 1,000 to 1,000,000 pods
 
 bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
 	$(BIN)/python -m benchmarks.eviction_fleet
+
+bench-million: $(STAMP) ## a million pods through validate, convert and replay (make bench-million PODS=100000)
+	$(BIN)/python -m benchmarks.million_pods $(PODS)
 
 up: ## the three services in containers, on 127.0.0.1:50051 to 50053
 	$(COMPOSE) up --build --detach

@@ -74,10 +74,13 @@ class Checkpoints:
         self._every_ns = EVERY_NS
         self._kept: list[Path] = []
 
-    def instant_over(self, at_ns: int) -> None:
-        """Save the scheduler if it is time. Raises RunError."""
-        if self._clock() - self._last_ns < self._every_ns:
-            return
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is time for another one."""
+        return self._clock() - self._last_ns >= self._every_ns
+
+    def save(self, at_ns: int) -> None:
+        """Save the scheduler as it stands between two instants. Raises RunError."""
         path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
         content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
         try:

@@ -105,6 +105,7 @@ class Tally:
     def pod_gone(self, uid: str) -> None:
         """Forget a pod that has been removed."""
         self.waiting.pop(uid, None)
+        self._priorities.pop(uid, None)
         self.loops.pod_gone(uid)
 
     def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:

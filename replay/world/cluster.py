@@ -65,7 +65,8 @@ class Cluster:
 
     `births` counts the pods that each owner has ever had, but for those that had ended when they
     came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
-    `active_by_node` holds the pods of `pods_by_node` that have not ended.
+    `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all that have and
+    are still there.
     """
 
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
@@ -75,6 +76,7 @@ class Cluster:
         self.nodes: dict[str, node_pb2.Node] = {}
         self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
         self.active_by_node: dict[str, dict[str, PodRecord]] = {}
+        self.ended: dict[str, PodRecord] = {}
         self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
         self.pod_uids: dict[str, str] = {}
         self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
@@ -113,6 +115,8 @@ class Cluster:
         self._stamp(meta)
         self.pods[pod.uid] = pod
         self.pod_uids[key] = pod.uid
+        if pod.is_terminal:
+            self.ended[pod.uid] = pod
         if pod.owner_uid:
             self.pods_by_owner.setdefault(pod.owner_uid, {})[pod.uid] = pod
             self.births[pod.owner_uid] = self.births.get(pod.owner_uid, 0) + (not pod.is_terminal)
@@ -141,6 +145,7 @@ class Cluster:
     ) -> None:
         """Tell that `pod.message.status` was changed; `nomination_ended` of a pending pod."""
         if pod.is_terminal:
+            self.ended[pod.uid] = pod
             self._delist(pod)
             self._leave(pod)
         ends = pod.is_terminal or nomination_ended
@@ -181,6 +186,7 @@ class Cluster:
     def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
         """Take a pod out for good."""
         del self.pods[pod.uid]
+        self.ended.pop(pod.uid, None)
         if self.pod_uids.get(pod.key) == pod.uid:
             del self.pod_uids[pod.key]
         if pod.owner_uid:

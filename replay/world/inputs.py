@@ -106,7 +106,8 @@ class Inputs:
         if refusal:
             self._journal.note("refused", refusal)
             return
-        self._unnamed[named] += is_unnamed
+        if is_unnamed:
+            self._unnamed[named] += 1
         for feature in features:
             self._journal.note("not-simulated", feature)
 

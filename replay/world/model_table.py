@@ -9,6 +9,7 @@ from replay.world.durations import duration_ns, shown
 from replay.world.models import SECOND_NS, Models
 
 OFF = "off"
+_DIGITS_MAX = 9
 _UNTIL_DELETED = "until the pod is deleted"
 
 
@@ -43,6 +44,12 @@ def _seconds(text: str) -> int:
     if length_ns % SECOND_NS:
         raise ValueError(f"{text!r} is no number of whole seconds")
     return length_ns // SECOND_NS
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX or int(text) < 1:
+        raise ValueError(f"{text!r} is no number of 1 to {'9' * _DIGITS_MAX}")
+    return int(text)
 
 
 def _on(text: str) -> bool:
@@ -108,6 +115,16 @@ _MODELS = (
         "how long the pods of a node that has gone are there",
         "podgc v1.34: a quarantine of 40 s, looked at every 20 s",
         when_off="they go with their node",
+    ),
+    Model(
+        name="terminated-pod-gc",
+        field="ended_pods_max",
+        meaning="how many pods that have ended are kept; of more, evicted and then old ones go",
+        source="kube-controller-manager v1.34, --terminated-pod-gc-threshold; podgc",
+        off=0,
+        when_off="they stay until they are deleted",
+        read=_count,
+        show=str,
     ),
     _time(
         "cycle-cost",

@@ -30,6 +30,7 @@ class Models:
     cycle_cost_ns: what a scheduling cycle takes, one after the other. Default 0.
     bind_cost_ns: what a binding takes, beside the cycles. Default 0.
     pod_gc_ns: how long the pods of a node that has gone are there. 0: they go with it.
+    ended_pods_max: how many pods that have ended a cluster keeps. 0: all of them.
     """
 
     start_delay_ns: int = 0
@@ -41,6 +42,7 @@ class Models:
     node_grace_ns: int = 40 * SECOND_NS
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
+    ended_pods_max: int = 12_500
     cycle_cost_ns: int = 0
     bind_cost_ns: int = 0
 

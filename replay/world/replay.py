@@ -25,6 +25,7 @@ from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
 from replay.world.node_lives import NODE_KINDS, NodeLives
 from replay.world.outcomes import Outcomes
+from replay.world.pod_gc import PodGarbageCollection
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
 from replay.world.taint_eviction import TaintEviction
@@ -99,6 +100,9 @@ class Replay:
             self._evictions,
             models=models,
             journal=self.journal,
+        )
+        self._pod_gc = PodGarbageCollection(
+            self.cluster, self._lives, self.timeline, models.ended_pods_max
         )
         self._inputs = Inputs(
             self.cluster,
@@ -219,6 +223,8 @@ class Replay:
             case Kind.CYCLE:
                 answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
                 self._told.answer_late(now_ns, answers)
+            case Kind.POD_GC:
+                self._pod_gc.collect(now_ns)
             case Kind.LOOK:
                 self._controllers.look(action.key)
             case kind if kind in NODE_KINDS:
@@ -246,6 +252,7 @@ class Replay:
         self._budgets.reconcile(now_ns, changed)
         self.cluster.take_changed()
         self._nodes.reconcile()
+        self._pod_gc.reconcile(now_ns)
 
     def _carry_out(self, now_ns: int) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""

@@ -33,6 +33,7 @@ class Kind(Enum):
     UNREACHABLE = "a silent node is given up"
     BACK = "a node reports again"
     COLLECT = "the pods of a node that has gone are collected"
+    POD_GC = "pods that have ended, and are too many, are collected"
 
 
 POD_KINDS = (
@@ -46,10 +47,16 @@ POD_KINDS = (
 )
 """The kinds whose key is a pod's UID."""
 
+_SPARSE, _SPARE = 2, 1024
+"""How many times what is to come, and a bit, the heap may hold before the cancelled are let go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key."""
+    """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key.
+
+    It is "" where there is but one of a kind.
+    """
 
     kind: Kind
     key: str
@@ -97,6 +104,9 @@ class Timeline:
         self._idle += idle
         self._count += 1
         heapq.heappush(self._heap, (at_ns, self._count, planned))
+        if len(self._heap) > _SPARSE * (len(self._coming) + _SPARE):
+            self._heap = [each for each in self._heap if not each[2].cancelled]
+            heapq.heapify(self._heap)
 
     def plan_earlier(self, at_ns: int, kind: Kind, key: str) -> None:
         """Plan an action at `at_ns`, unless one of the same kind and key comes before that."""

@@ -42,7 +42,8 @@ class Failures:
 class JobState:
     """A Job and what has become of its pods.
 
-    `known` are the pods that were seen and have not been counted. `verdict` is "" while it runs,
+    `known` are the pods that were seen and have not been counted, `counted` those that have and
+    are still there. `verdict` is "" while it runs,
     else "Complete" or "Failed", `reason` why, `finished_ns` when all of its pods had ended, too.
     """
 
@@ -120,6 +121,7 @@ class JobState:
 
     def count(self, now_ns: int, pods: Iterable[PodRecord], present: dict[str, PodRecord]) -> None:
         """Count the pods that have ended, or have gone, since this was last done."""
+        self.counted = {uid: None for uid in self.counted if uid in present}
         for pod in pods:
             if pod.uid not in self.counted:
                 self.known[pod.uid] = pod

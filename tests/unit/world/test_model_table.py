@@ -29,6 +29,7 @@ def test_a_value_is_read_by_the_models_name_and_off_switches_it_off() -> None:
         ("start-delay=soon", "no length of time"),
         ("taint-eviction=1500ms", "whole seconds"),
         ("eviction=maybe", "neither on nor off"),
+        ("terminated-pod-gc=0", "no number of 1 to"),
     ],
 )
 def test_what_is_none_is_refused_and_says_what_to_write(text: str, said: str) -> None:

@@ -60,3 +60,14 @@ def test_a_timeline_is_idle_while_only_idle_actions_are_to_come() -> None:
     assert timeline.is_idle
     timeline.take_due(4)
     assert timeline.is_idle
+
+
+def test_cancelled_actions_do_not_pile_up() -> None:
+    """However late they would have come; those that are left come in their order."""
+    timeline = Timeline()
+    for number in range(10_000):
+        timeline.plan(10**9 + number, Kind.FINISH, str(number))
+        if number not in {3, 7_000}:
+            timeline.cancel(Kind.FINISH, str(number))
+    assert len(timeline._heap) < 3_000
+    assert [each.key for each in timeline.take_due(2 * 10**9)] == ["3", "7000"]

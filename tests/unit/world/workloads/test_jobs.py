@@ -266,3 +266,15 @@ def test_a_recorded_status_of_absurd_indexes_is_passed_over() -> None:
     world = World()
     world.feed(0, create(job))
     assert [name.rsplit("-", 1)[0] for name in world.names()] == ["work-2"]
+
+
+def test_a_pod_counts_for_its_job_after_it_was_collected() -> None:
+    """And nothing is kept of it but that."""
+    world = World()
+    world.feed(0, create(make_job(completions=2)))
+    first = world.pod(run_one(world, S))
+    world.lives.delete(2 * S, first, 0, "collected")
+    world.settle(2 * S)
+    second = run_one(world, 3 * S)
+    assert (waiting(world), world.names()) == ([], [second])
+    assert list(world.controllers._jobs._jobs["uid-work"].counted) == [world.pod(second).uid]
