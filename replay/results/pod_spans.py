@@ -19,6 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from replay.results.clocks import Clock, VirtualClock
+from replay.results.phases import Phases
 from replay.world.cluster import controller_uid
 from replay.world.conditions import nanoseconds
 from reprieve.kube.v1alpha1 import pod_pb2
@@ -64,9 +65,9 @@ class PodSpans:
         ids = self._sampling.pick(self._seed, meta.uid)
         if ids is None:
             if self._disrupted:
-                self._replaced_span(controller_uid(pod))
+                self._replaced_span(controller_uid(meta))
             return
-        owner_uid = controller_uid(pod)
+        owner_uid = controller_uid(meta)
         replaced = self._replaced_span(owner_uid)
         trace = _PodTrace(
             ids=ids,
@@ -87,8 +88,13 @@ class PodSpans:
             trace.running_ns = min(now_ns, started_ns or now_ns)
         self._traces[meta.uid] = trace
 
-    def outcome(self, outcome: scheduler_pb2.Outcome, within: SpanContext | None = None) -> None:
-        """End a pod's wait in the queue, and the cycle that it was popped for.
+    def outcome(
+        self,
+        outcome: scheduler_pb2.Outcome,
+        phases: Phases = (),
+        within: SpanContext | None = None,
+    ) -> None:
+        """End a pod's wait in the queue, and the cycle that it was popped for, of steps `phases`.
 
         The cycle is linked to `within`, the exchange in which it was decided.
         """
@@ -100,7 +106,7 @@ class PodSpans:
         waited_from_ns = min(outcome.queued_ns, at_ns)
         attempt: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
         self._child(trace, "queue.wait", waited_from_ns, at_ns, attempt)
-        attributes, error = _cycle(outcome)
+        attributes, error = _cycle(outcome, phases)
         attributes = {**attempt, **attributes}
         links = [within] if within is not None else None
         self._child(trace, "schedulingCycle", at_ns, at_ns, attributes, links=links, error=error)
@@ -223,7 +229,7 @@ class PodSpans:
         return span
 
 
-def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
+def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, Attribute], str]:
     """Return a scheduling cycle's attributes, and its error where it ended in one."""
     attributes: dict[str, Attribute] = {}
     error = ""
@@ -244,6 +250,6 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
         case "failure":
             attributes["reprieve.outcome"] = "error"
             error = outcome.failure.message
-    for phase in outcome.phases:
-        attributes[f"reprieve.wall_ns.{phase.name}"] = phase.wall_ns
+    for name, wall_ns in phases:
+        attributes[f"reprieve.wall_ns.{name}"] = wall_ns
     return attributes, error

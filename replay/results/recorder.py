@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from replay.results.clocks import VirtualClock, WallClock
+from replay.results.phases import phases_of
 from replay.results.pod_spans import PodSpans
 from replay.results.round_log import RoundLog
 from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, RoundSpans
@@ -105,15 +106,17 @@ class Recorder:
         taken_ns = (perf_counter_ns() if answered_ns is None else answered_ns) - told_ns
         self.tally.step(RUN_ROUND, taken_ns, len(outcomes.outcomes))
         self.tally.outcomes(outcomes)
+        measured = [(outcome, phases_of(outcome)) for outcome in outcomes.outcomes]
         within: SpanContext | None = None
         if self._round_spans is not None:
             began_ns = self._epoch_ns + told_ns
-            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes)
+            cycles = [phases for _, phases in measured]
+            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes, cycles)
         self._write_answers(round_, outcomes)
-        for outcome in outcomes.outcomes:
-            self.tally.outcome(outcome)
+        for outcome, phases in measured:
+            self.tally.outcome(outcome, phases)
             if self._pod_spans is not None:
-                self._pod_spans.outcome(outcome, within)
+                self._pod_spans.outcome(outcome, phases, within)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Write down a decision and count it."""

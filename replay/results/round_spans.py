@@ -16,9 +16,10 @@ counted in the run's own span and timed among the latencies.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from replay.results.phases import Phases
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
@@ -54,11 +55,13 @@ class RoundSpans:
         taken_ns: int,
         round_: scheduler_pb2.Round,
         outcomes: scheduler_pb2.RoundOutcomes,
+        cycles: Iterable[Phases],
     ) -> SpanContext | None:
         """End the spans of a round that was told at `began_ns`, ns since the Unix epoch.
 
-        Steps are known by what they took only: they are shown one after the other from the round's
-        beginning. Returns the round's context, None where it has no span.
+        `cycles` are the steps of each outcome's cycle. Steps are known by what they took only: they
+        are shown one after the other from the round's beginning. Returns the round's context, None
+        where it has no span.
         """
         self._rounds += 1
         pods = len(outcomes.outcomes)
@@ -80,7 +83,7 @@ class RoundSpans:
         for phase in outcomes.phases:
             self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
             began_ns += phase.wall_ns
-        self._cycles(context, began_ns, outcomes)
+        self._cycles(context, began_ns, cycles)
         return context
 
     def stepped(
@@ -98,16 +101,14 @@ class RoundSpans:
             Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)
         )
 
-    def _cycles(
-        self, parent: SpanContext, began_ns: int, outcomes: scheduler_pb2.RoundOutcomes
-    ) -> None:
+    def _cycles(self, parent: SpanContext, began_ns: int, cycles: Iterable[Phases]) -> None:
         """End one span for all cycles of a round, and one for each of their steps."""
         wall_ns: Counter[str] = Counter()
         pods: Counter[str] = Counter()
-        for outcome in outcomes.outcomes:
-            for phase in outcome.phases:
-                wall_ns[phase.name] += phase.wall_ns
-                pods[phase.name] += 1
+        for phases in cycles:
+            for name, taken_ns in phases:
+                wall_ns[name] += taken_ns
+                pods[name] += 1
         if not pods[CYCLE]:
             return
         cycle = self._step(CYCLE, parent, began_ns, wall_ns.pop(CYCLE), pods[CYCLE])

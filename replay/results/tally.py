@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from replay.results.histogram import Histogram
 from replay.results.loops import Loops
+from replay.results.phases import Phases
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -116,11 +117,12 @@ class Tally:
             self.step(phase.name, phase.wall_ns, phase.pods)
             self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
 
-    def outcome(self, outcome: scheduler_pb2.Outcome) -> None:
-        """Count one outcome."""
-        self.warnings.update(outcome.warnings)
-        for phase in outcome.phases:
-            self.step(phase.name, phase.wall_ns, phase.pods or 1)
+    def outcome(self, outcome: scheduler_pb2.Outcome, phases: Phases) -> None:
+        """Count one outcome, whose cycle's steps are `phases`."""
+        if outcome.warnings:
+            self.warnings.update(outcome.warnings)
+        for name, wall_ns in phases:
+            self.step(name, wall_ns, 1)
         if outcome.HasField("unschedulable"):
             reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
             self.failed_reasons.update(reasons)

@@ -98,7 +98,7 @@ class Cluster:
         meta = message.metadata
         key = f"{meta.namespace}/{meta.name}"
         pod = PodRecord(
-            uid=meta.uid, key=key, message=message, life=life, owner_uid=controller_uid(message)
+            uid=meta.uid, key=key, message=message, life=life, owner_uid=controller_uid(meta)
         )
         if not meta.HasField("creation_timestamp"):
             set_time(meta.creation_timestamp, now_ns)
@@ -300,7 +300,7 @@ class Cluster:
 
     def _own(self, pod: PodRecord) -> None:
         """Follow a change of a pod's controller: both of them must look again."""
-        owner_uid = controller_uid(pod.message)
+        owner_uid = controller_uid(pod.message.metadata)
         if owner_uid == pod.owner_uid:
             return
         if pod.owner_uid:
@@ -359,9 +359,9 @@ def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
         del index[key]
 
 
-def controller_uid(message: pod_pb2.Pod) -> str:
-    """Return the UID of the controller that manages the pod, "" for none."""
-    for owner in message.metadata.owner_references:
+def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
+    """Return the UID of the controller that manages an object, "" for none."""
+    for owner in meta.owner_references:
         if owner.controller:
             return owner.uid
     return ""

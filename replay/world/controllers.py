@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from replay.world.cluster import Changed, Cluster
+from replay.world.cluster import Changed, Cluster, controller_uid
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.timeline import Timeline
@@ -18,7 +18,7 @@ from replay.world.workloads.claims import Claims
 from replay.world.workloads.cron_jobs import CronJobs
 from replay.world.workloads.daemon_sets import DaemonSets
 from replay.world.workloads.jobs import Jobs
-from replay.world.workloads.making import PodMaker, controller_uid
+from replay.world.workloads.making import PodMaker
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
 from replay.world.workloads.stateful_sets import StatefulSets
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2

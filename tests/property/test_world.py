@@ -123,7 +123,7 @@ def check_places(cluster: Cluster) -> None:
             pending.add(uid)
         if node and not ended:
             active.setdefault(node, set()).add(uid)
-        if owner := controller_uid(pod.message):
+        if owner := controller_uid(pod.message.metadata):
             by_owner.setdefault(owner, set()).add(uid)
     assert len(cluster.pod_uids) == len(cluster.pods)
     assert {node: set(pods) for node, pods in cluster.pods_by_node.items()} == by_node
@@ -151,7 +151,7 @@ def check_budgets(cluster: Cluster) -> None:
             and not pod.metadata.HasField("deletion_timestamp")
             for pod in covered
         )
-        owners = {controller_uid(pod) for pod in covered} - {""}
+        owners = {controller_uid(pod.metadata) for pod in covered} - {""}
         deployments = {
             cluster.replica_sets[owner].metadata.owner_references[0].uid
             for owner in owners

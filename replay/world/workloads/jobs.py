@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.world.cluster import Cluster
+from replay.world.cluster import Cluster, controller_uid
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
@@ -19,7 +19,7 @@ from replay.world.scale_down import first_to_go
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.job_failures import check_policy
 from replay.world.workloads.job_state import INDEX, JobState
-from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker, controller_uid
+from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker
 from reprieve.kube.v1alpha1 import workloads_pb2
 
 

@@ -150,11 +150,6 @@ class PodMaker:
         self._journal.made(now_ns, made, by, born)
 
 
-def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    """Return the UID of the controller that manages an object, "" for none."""
-    return next((owner.uid for owner in meta.owner_references if owner.controller), "")
-
-
 def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:
     """Return what tells one template from another, ten hexadecimal digits."""
     text = template.SerializeToString(deterministic=True)
