@@ -259,7 +259,9 @@ class Cluster:
     def put_other(self, now_ns: int, message: object_pb2.Object, *, is_new: bool) -> None:
         """Tell of an object that the world itself does not read."""
         event = self._event(now_ns)
-        (event.add if is_new else event.update).CopyFrom(message)
+        told = event.add if is_new else event.update
+        told.CopyFrom(message)
+        self._stamp(getattr(told, told.WhichOneof("object") or "").metadata)
 
     def remove_other(self, now_ns: int, ref: object_ref_pb2.ObjectRef) -> None:
         """Tell that an object which the world itself does not read has gone."""

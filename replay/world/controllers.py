@@ -36,12 +36,11 @@ KINDS = {
 }
 """The kinds that are served, by the fields of an Object that hold them."""
 
-
 _SPREAD = {
-    "ReplicaSet": "replica_set",
-    "ReplicationController": "replication_controller",
-    "StatefulSet": "stateful_set",
+    KINDS[field]: field for field in ("replica_set", "replication_controller", "stateful_set")
 }
+"""Those whose pods are spread by default, with their fields."""
+
 _Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workloads_pb2.StatefulSet
 
 
@@ -173,19 +172,17 @@ class Controllers:
         """Tell the scheduler whose pods are spread by default, anew when a selector changes."""
         told = object_pb2.Object()
         mine = getattr(told, _SPREAD[kind])
-        mine.metadata.name, mine.metadata.namespace = (
-            message.metadata.name,
-            message.metadata.namespace,
-        )
-        mine.metadata.uid = message.metadata.uid
+        meta = message.metadata
+        mine.metadata.name, mine.metadata.namespace = meta.name, meta.namespace
+        mine.metadata.uid = meta.uid
         if isinstance(message, workloads_pb2.ReplicationController):
             mine.spec.selector.update(message.spec.selector)
         elif message.spec.HasField("selector"):
             mine.spec.selector.CopyFrom(message.spec.selector)
-        uid, text = message.metadata.uid, told.SerializeToString(deterministic=True)
-        if self._told.get(uid) != text:
-            self._cluster.put_other(now_ns, told, is_new=uid not in self._told)
-            self._told[uid] = text
+        text = told.SerializeToString(deterministic=True)
+        if self._told.get(meta.uid) != text:
+            self._cluster.put_other(now_ns, told, is_new=meta.uid not in self._told)
+            self._told[meta.uid] = text
 
     def _sync(self, now_ns: int, uid: str) -> None:
         kind, _ = self._known.get(uid, ("", None))
