@@ -14,10 +14,11 @@ from replay.cli.assertions import assert_option, check_all
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.interrupts import Interrupts
 from replay.cli.override_options import override_options, refusing_overrides
-from replay.cli.parameters import DURATION, SHARE
+from replay.cli.parameters import DURATION, MOMENT, SHARE
 from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
+from replay.importers.options import Moment
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
@@ -77,6 +78,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "until_ns",
     type=DURATION,
     help="Stop after this simulated time, counted from the trace's first record.",
+)
+@click.option(
+    "--follow-until",
+    type=MOMENT,
+    help="Take a recording as it is, decisions too, up to this time since its beginning (90s, "
+    "1h30m) or this moment (2026-01-31T12:00:00Z), and play freely from there on.",
 )
 @click.option(
     "--scheduler",
@@ -179,6 +186,7 @@ def command(
     rules: str,
     queue_mode: str | None,
     until_ns: int | None,
+    follow_until: Moment | None,
     scheduler_address: str,
     eviction_address: str,
     tls: ClientTls,
@@ -211,8 +219,10 @@ def command(
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
       reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
       reprieve replay recording/ --compare-recorded
+      reprieve replay recording/ --follow-until 10m --set priorityClass.batch.value=50
       reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
     """
+    trace = trace.following(follow_until)
     with refusing_overrides():
         scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
         kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
@@ -258,6 +268,7 @@ def command(
         sampling=sampling,
         wall_spans=span_clock == "wall",
         overrides=overrides.to_mapping(),
+        follow_until=str(follow_until or ""),
     )
     finished = _run(settings, trace, overrides, quiet=quiet)
     if reports:

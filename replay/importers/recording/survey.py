@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from replay.importers.issues import Issues
 from replay.importers.recording.change import (
+    SECOND_NS,
     Change,
     Raw,
     condition,
@@ -158,7 +159,7 @@ class _Surveyor:
         if facts.running_ns is None and reached == "Running":
             facts.running_ns = _seen_ns(step, _started_at(raw))
         if facts.asked_ns is None and deletion_asked(raw):
-            facts.asked_ns = at_ns
+            facts.asked_ns = min(at_ns, asked_ns(raw) or at_ns) if step.initial else at_ns
         if facts.ended_ns is None and reached in TERMINAL:
             facts.ended_ns, facts.failed = at_ns, reached == "Failed"
             facts.evicted = status.get("reason") == "Evicted"
@@ -191,6 +192,15 @@ def _terminated_start_ns(raw: Raw) -> int | None:
         if (ns := time_ns(part(part(each, "state"), "terminated").get("startedAt"))) is not None
     ]
     return min(times, default=None)
+
+
+def asked_ns(raw: Raw) -> int | None:
+    """Return when an object's deletion was asked for: its deletionTimestamp less its grace."""
+    gone_ns = time_ns(meta(raw).get("deletionTimestamp"))
+    grace_s = meta(raw).get("deletionGracePeriodSeconds")
+    if gone_ns is None:
+        return None
+    return gone_ns - (grace_s if isinstance(grace_s, int) else 0) * SECOND_NS
 
 
 def created_before(raw: Raw, at_ns: int, by_ns: int) -> bool:
