@@ -96,6 +96,68 @@ def test_a_run_directory_is_refused(tmp_path: Path) -> None:
     assert "--compare-recorded plays nothing" in done.stderr
 
 
+def bound_to_the_fuller_node(folder: Path) -> None:
+    """Write a recording in which `big` is bound to n though m is the better one."""
+    write(
+        folder,
+        node("n", 1, cpu="4"),
+        node("m", 2, cpu="8"),
+        line(3, "ADDED", pod("big", 3, cpu="4")),
+        line(4, "MODIFIED", pod("big", 4, cpu="4", node="n")),
+    )
+
+
+def test_a_free_run_is_a_second_figure_and_is_left_where_it_is_asked_for(tmp_path: Path) -> None:
+    """It takes m, so that none of one binding is the recorded one."""
+    bound_to_the_fuller_node(tmp_path)
+    options = ("--compare-recorded", "--free-run", "--run", "r", "-o", "json")
+    done = reprieve(tmp_path, "replay", "all.jsonl", *options, code=DIFFERS)
+    told = json.loads(done.stdout)
+    assert told["decisions"]["bind"]["differs"] == 1
+    assert told["free_run"]["bindings"]["another node"] == 1
+    assert (tmp_path / "r" / "decisions.jsonl").is_file()
+
+
+def test_a_trace_of_outcomes_without_states_is_compared_with_a_free_run(tmp_path: Path) -> None:
+    """The native format keeps what was observed: it informs, and no difference is a failure."""
+    bound_to_the_fuller_node(tmp_path)
+    reprieve(tmp_path, "convert", "all.jsonl", "-o", "trace.ktr")
+    done = reprieve(tmp_path, "replay", "trace.ktr", "--compare-recorded")
+    assert "Free run: 0 of 1 recorded bindings (0.0%) to the recorded node" in done.stdout
+    assert "DECISION" not in done.stdout
+
+
+def test_a_trace_without_outcomes_is_refused(tmp_path: Path) -> None:
+    """Whether its format never has any, or it happens to have none."""
+    write(tmp_path, node("n", 1), line(3, "ADDED", pod("p", 3)))
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+    done = reprieve(tmp_path, "replay", "pod.yaml", "--compare-recorded", code=REFUSED)
+    assert "nothing that a scheduler decided" in done.stderr
+    reprieve(tmp_path, "convert", "all.jsonl", "-o", "trace.ktr")
+    done = reprieve(tmp_path, "replay", "trace.ktr", "--compare-recorded", code=REFUSED)
+    assert "holds no binding, preemption or eviction that was observed" in done.stderr
+
+
+def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Path) -> None:
+    """`low` stays on n, where it was bound; `late` is decided anew, and the manifest says so."""
+    write(
+        tmp_path,
+        node("n", 1, cpu="4"),
+        node("m", 2, cpu="8"),
+        line(3, "ADDED", pod("low", 3)),
+        line(4, "MODIFIED", pod("low", 4, node="n")),
+        line(6, "ADDED", pod("late", 5)),
+        line(8, "MODIFIED", pod("late", 6, node="n")),
+    )
+    told = reprieve(tmp_path, "replay", "all.jsonl", "--follow-until", "5s", "--run", "r").stdout
+    assert "the recording is followed until" in " ".join(told.split())
+    decided = [json.loads(each) for each in (tmp_path / "r" / "decisions.jsonl").open()]
+    bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]
+    assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]
+    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    assert manifest["configuration"]["follow_until"] == "5s"
+
+
 @recorded
 @pytest.mark.parametrize(
     ("name", "binds", "preemptions"), [("a", 3, 1), ("c", 13, 6), ("e", 34, 10)]
