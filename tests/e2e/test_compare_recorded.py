@@ -70,6 +70,7 @@ def test_a_binding_a_preemption_and_a_refusal_agree(tmp_path: Path) -> None:
         "bind": 1,
         "preemption": 1,
         "failure": 1,
+        "eviction": 0,
     }
 
 
@@ -94,6 +95,36 @@ def test_a_run_directory_is_refused(tmp_path: Path) -> None:
     write(tmp_path, node("n", 1))
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "--run", "r", code=REFUSED)
     assert "--compare-recorded plays nothing" in done.stderr
+
+
+def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> None:
+    """The rules take `a`, whose priority is lower; its budget is in no recording of pods alone."""
+    write(
+        tmp_path,
+        node("n", 1),
+        node("m", 2),
+        line(3, "ADDED", pod("a", 3, cpu="2", priority=1)),
+        line(3, "MODIFIED", pod("a", 4, cpu="2", priority=1, node="n")),
+        line(4, "ADDED", pod("b", 5, cpu="2", priority=5)),
+        line(4, "MODIFIED", pod("b", 6, cpu="2", priority=5, node="m")),
+        line(7, "ADDED", pod("high", 7, cpu="2", priority=9)),
+        line(8, "MODIFIED", victim("b", 8, "m")),
+        line(
+            8,
+            "MODIFIED",
+            pod(
+                "high",
+                9,
+                cpu="2",
+                priority=9,
+                refused="0/2 nodes are available: 2 Insufficient cpu.",
+                status={"nominatedNodeName": "m"},
+            ),
+        ),
+    )
+    done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "wide")
+    assert "missing data: agrees where disruption budgets" in done.stdout
+    assert "hold default/a" in done.stdout
 
 
 def bound_to_the_fuller_node(folder: Path) -> None:
