@@ -19,6 +19,7 @@ from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
+from replay.importers.resubmitted import as_job
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.node_pb2 import Node
@@ -66,9 +67,9 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                 name = made.pod_create.pod.spec.priority_class_name
                 if name:
                     priorities[name] = made.pod_create.pod.spec.priority
-                drafts.add(made)
+                drafts.add(as_job(made) if options.openb_jobs else made)
                 if options.openb_timed and (deleted := _withdrawn(where, row, made, issues)):
-                    drafts.add(deleted, rank=1)
+                    drafts.add(as_job(deleted) if options.openb_jobs else deleted, rank=1)
         for name, value in sorted(priorities.items()):
             yield numbering.record(0, create=_class(name, value))
         yield from drafts.records(numbering, templates)

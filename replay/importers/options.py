@@ -38,7 +38,8 @@ class ImportOptions:
 
     OpenB: `openb_priorities` is the priority of each qos (the data set has none), `openb_timed`
     uses its times instead of letting all pods come at once, `openb_gpu` makes GPUs extended
-    resources instead of leaving them out.
+    resources instead of leaving them out, `openb_jobs` makes each pod a Job's, so that a pod that
+    is preempted comes again.
 
     scheduler_perf: `workload` is TESTCASE/WORKLOAD, or TESTCASE alone where `params` give what the
     test case asks for; `params` stand above the workload's own; `wait_ns` is the simulated time
@@ -61,6 +62,7 @@ class ImportOptions:
     openb_priorities: Mapping[str, int] = field(default_factory=lambda: dict(OPENB_PRIORITIES))
     openb_timed: bool = False
     openb_gpu: bool = True
+    openb_jobs: bool = False
     workload: str = ""
     params: Mapping[str, object] = field(default_factory=dict)
     wait_ns: int = 10 * SECOND_NS

@@ -69,6 +69,22 @@ def test_a_pod_that_still_waited_at_the_snapshot_is_left_to_wait(tmp_path: Path)
     assert not deletes(_imported(tmp_path, waiting, openb_timed=True))
 
 
+def test_pods_can_be_jobs_which_make_them_again(tmp_path: Path) -> None:
+    """A pod runs as long as its own did; only its own failure is the Job's."""
+    records = _imported(tmp_path, openb_timed=True, openb_jobs=True)
+    assert not _pods(records)
+    never, ran, censored = (r.create.job for r in records if r.create.HasField("job"))
+    notes = ran.spec.template.metadata.annotations
+    assert notes["reprieve/service-time"] == "80s"
+    assert notes["reprieve/exit-code"] == "0"
+    assert ran.spec.template.spec.priority_class_name == "ls"
+    assert ran.spec.backoff_limit == 0
+    assert [rule.action for rule in ran.spec.pod_failure_policy.rules] == ["Ignore"]
+    assert not never.spec.template.metadata.annotations
+    assert not censored.spec.template.metadata.annotations
+    assert [(each.object.kind, each.object.name) for each in deletes(records)] == [("Job", "p1")]
+
+
 def test_machines_of_one_shape_have_one_instance_type(tmp_path: Path) -> None:
     """So that a label selector chooses them."""
     records = _imported(tmp_path)
