@@ -15,6 +15,7 @@ from replay.results.table_writer import TableWriter
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
+_GUESSED = "guessed-time"
 
 
 def show(report: Report | None, agreement: Agreement | None, output: str) -> None:
@@ -56,6 +57,7 @@ def _print(report: Report, *, wide: bool) -> None:
             [(o.value, r.value, f"{count:,}") for (o, r), count in report.reasons.most_common()],
         )
     _print_findings(report, wide=wide)
+    _print_notes(report, wide=wide)
     sole = report.sole
     total = sum(sole.values())
     click.echo(
@@ -81,6 +83,15 @@ def _print_findings(report: Report, *, wide: bool) -> None:
         _print_finding(finding)
     if not wide and len(told) > _SHOWN_MAX:
         click.echo(f"{len(told) - _SHOWN_MAX:,} more differ: -o wide or json tells all\n")
+
+
+def _print_notes(report: Report, *, wide: bool) -> None:
+    """Print what times were guessed; with `wide` all that could not be read as it stands."""
+    told = [each for each in report.notes if wide or each.startswith(_GUESSED)]
+    for note in told:
+        click.echo(f"note: {note}")
+    if told:
+        click.echo()
 
 
 def _print_finding(finding: Finding) -> None:

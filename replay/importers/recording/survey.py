@@ -93,6 +93,8 @@ class _Surveyor:
         self._first_ns: int | None = None
 
     def see_time(self, change: Change) -> None:
+        if not change.at_ns:
+            return
         if change.initial:
             self._initial_ns = max(self._initial_ns or change.at_ns, change.at_ns)
         elif self._first_ns is None:
