@@ -187,6 +187,9 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
     assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
     assert manifest["configuration"]["follow_until"] == "5s"
+    assert (
+        "as recorded until 5s, free from there on" in (tmp_path / "r" / "report.html").read_text()
+    )
 
 
 @recorded

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from replay.importers.issues import Issues
 from replay.importers.recording.change import (
-    SECOND_NS,
     Change,
     Raw,
+    asked_ns,
     condition,
     controller,
     deletion_asked,
@@ -194,15 +194,6 @@ def _terminated_start_ns(raw: Raw) -> int | None:
         if (ns := time_ns(part(part(each, "state"), "terminated").get("startedAt"))) is not None
     ]
     return min(times, default=None)
-
-
-def asked_ns(raw: Raw) -> int | None:
-    """Return when an object's deletion was asked for: its deletionTimestamp less its grace."""
-    gone_ns = time_ns(meta(raw).get("deletionTimestamp"))
-    grace_s = meta(raw).get("deletionGracePeriodSeconds")
-    if gone_ns is None:
-        return None
-    return gone_ns - (grace_s if isinstance(grace_s, int) else 0) * SECOND_NS
 
 
 def created_before(raw: Raw, at_ns: int, by_ns: int) -> bool:

@@ -10,8 +10,12 @@ from replay.compare.formats import Kept, kept
 from replay.importers.registry import IMPORTERS
 from replay.trace.errors import TraceError
 
+STATES = ("watch", "audit", "recorder", "kwok")
+OUTCOMES = ("native", "google-2011", "google-2019", "alibaba-2017")
+NOTHING = ("simkube", "scheduler-perf", "manifests", "openb", "dlrm", "azure-packing")
 
-@pytest.mark.parametrize("name", ["watch", "audit", "recorder", "kwok"])
+
+@pytest.mark.parametrize("name", STATES)
 def test_a_recording_keeps_states(tmp_path: Path, name: str) -> None:
     """Each decision can be judged in the state in which it was taken."""
     file = tmp_path / "x.jsonl"
@@ -19,7 +23,7 @@ def test_a_recording_keeps_states(tmp_path: Path, name: str) -> None:
     assert kept([file], name) is Kept.STATES
 
 
-@pytest.mark.parametrize("name", ["native", "google-2011", "google-2019", "alibaba-2017"])
+@pytest.mark.parametrize("name", OUTCOMES)
 def test_other_traces_keep_what_became_of_pods(tmp_path: Path, name: str) -> None:
     """A free run can be compared, a decision not be judged."""
     file = tmp_path / "x"
@@ -27,10 +31,7 @@ def test_other_traces_keep_what_became_of_pods(tmp_path: Path, name: str) -> Non
     assert kept([file], name) is Kept.OUTCOMES
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["simkube", "scheduler-perf", "manifests", "openb", "dlrm", "azure-packing"],
-)
+@pytest.mark.parametrize("name", NOTHING)
 def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
     tmp_path: Path, name: str
 ) -> None:
@@ -43,4 +44,4 @@ def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
 
 def test_every_format_is_one_of_those() -> None:
     """A new importer has to say what it keeps, and not to fall among those without outcomes."""
-    assert len(IMPORTERS) == 4 + 4 + 6
+    assert set(IMPORTERS) == {*STATES, *OUTCOMES, *NOTHING}

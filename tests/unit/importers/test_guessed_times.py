@@ -72,6 +72,18 @@ def test_a_frame_whose_object_tells_no_time_has_that_of_the_one_before_it(tmp_pa
     assert [count for text, count in _guesses(records).items() if "tells no time" in text] == [2]
 
 
+def test_a_grace_period_that_is_no_number_is_no_time(tmp_path: Path) -> None:
+    """The deletion is then taken to have been asked for when it was due."""
+    stops: Raw = {"deletionTimestamp": _AT_9, "deletionGracePeriodSeconds": "soon"}
+    records = imported(
+        tmp_path,
+        line(None, "ADDED", _pod(2)),
+        line(None, "MODIFIED", _pod(3, bound=_AT_7)),
+        line(None, "DELETED", _pod(4, bound=_AT_7, **stops)),
+    )
+    assert max(record.at_ns for record in records) == (T0_S + 9) * S
+
+
 def test_frames_that_were_received_at_a_time_are_no_guesses(tmp_path: Path) -> None:
     """Their arrival is their time, whatever the object tells."""
     records = imported(tmp_path, line(1, "ADDED", _pod(2)), line(8, "MODIFIED", _pod(3, bound=T0)))
