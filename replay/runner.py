@@ -47,7 +47,8 @@ class Settings:
     `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
     wall clock.
     `until_ns` is counted from the trace's first record. `overrides` are what was changed in trace
-    and configuration on their way here; the manifest keeps them.
+    and configuration on their way here; the manifest keeps them, and until when a recording was
+    followed (`follow_until`, "" for one that is played from its beginning).
     """
 
     version: str
@@ -67,6 +68,7 @@ class Settings:
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     wall_spans: bool = False
     overrides: Mapping[str, object] = field(default_factory=dict)
+    follow_until: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +244,7 @@ def _manifest(settings: Settings) -> Manifest:
             "disable_preemption": settings.scheduler.disable_preemption,
             "sample_nodes": settings.scheduler.sample_nodes,
             **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
+            **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },
         models=dataclasses.asdict(settings.models),
         services={

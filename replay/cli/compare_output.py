@@ -1,51 +1,42 @@
-"""`reprieve replay --compare-recorded`: the comparison run, shown, and its exit code."""
+"""`reprieve replay --compare-recorded`: what was found, shown."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 import orjson
 import yaml
 
-from replay.backends.errors import BackendError, ConfigurationError
-from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError, refusing_traces
-from replay.cli.progress import counted
 from replay.compare.findings import Finding, Outcome, Report
+from replay.compare.free_run import Agreement, Landed
 from replay.compare.recorded import Kind
-from replay.compare.run import CompareSettings, compare_recorded
 from replay.results.table_writer import TableWriter
 
 _TEXT_MAX = 300
 _SHOWN_MAX = 20
+_GUESSED = "guessed-time"
 
 
-def compare(settings: CompareSettings, output: str, *, quiet: bool) -> None:
-    """Compare, print, and raise ExitError where a decision differs or nothing can be compared."""
-    try:
-        with refusing_traces():
-            report = _run(settings, quiet=quiet)
-    except ConfigurationError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        raise ExitError(SERVICE, str(error)) from error
-    show(report, output)
-    if differ := report.of(Outcome.DIFFERS):
-        raise ExitError(DIFFERS, f"{differ:,} recorded decisions differ")
-
-
-def show(report: Report, output: str) -> None:
-    """Print a report as a table (wide: every finding that is told), JSON or YAML."""
+def show(report: Report | None, agreement: Agreement | None, output: str) -> None:
+    """Print what was found as a table (wide: every finding that is told), JSON or YAML."""
     match output:
         case "json":
-            click.echo(orjson.dumps(report.to_mapping(), option=orjson.OPT_INDENT_2))
+            told = _mapping(report, agreement)
+            click.echo(orjson.dumps(told, option=orjson.OPT_INDENT_2))
         case "yaml":
-            click.echo(yaml.safe_dump(report.to_mapping(), sort_keys=False, allow_unicode=True))
+            told = _mapping(report, agreement)
+            click.echo(yaml.safe_dump(told, sort_keys=False, allow_unicode=True))
         case _:
-            _print(report, wide=output == "wide")
+            if report is not None:
+                _print(report, wide=output == "wide")
+            if agreement is not None:
+                _print_agreement(agreement)
 
 
-def _run(settings: CompareSettings, *, quiet: bool) -> Report:
-    with counted("judging", quiet=quiet) as shown:
-        return compare_recorded(settings, shown)
+def _mapping(report: Report | None, agreement: Agreement | None) -> dict[str, Any]:
+    told = report.to_mapping() if report is not None else {}
+    return told if agreement is None else {**told, "free_run": agreement.to_mapping()}
 
 
 def _print(report: Report, *, wide: bool) -> None:
@@ -66,6 +57,7 @@ def _print(report: Report, *, wide: bool) -> None:
             [(o.value, r.value, f"{count:,}") for (o, r), count in report.reasons.most_common()],
         )
     _print_findings(report, wide=wide)
+    _print_notes(report, wide=wide)
     sole = report.sole
     total = sum(sole.values())
     click.echo(
@@ -93,6 +85,15 @@ def _print_findings(report: Report, *, wide: bool) -> None:
         click.echo(f"{len(told) - _SHOWN_MAX:,} more differ: -o wide or json tells all\n")
 
 
+def _print_notes(report: Report, *, wide: bool) -> None:
+    """Print what times were guessed; with `wide` all that could not be read as it stands."""
+    told = [each for each in report.notes if wide or each.startswith(_GUESSED)]
+    for note in told:
+        click.echo(f"note: {note}")
+    if told:
+        click.echo()
+
+
 def _print_finding(finding: Finding) -> None:
     decision = finding.decision
     pod = f"{decision.pod.namespace}/{decision.pod.name}"
@@ -104,6 +105,34 @@ def _print_finding(finding: Finding) -> None:
     if finding.explanation:
         click.echo(f"  {finding.explanation.reason.value}: {finding.explanation.text}")
     click.echo()
+
+
+def _print_agreement(agreement: Agreement) -> None:
+    """Print how far a free run went the way of the recording."""
+    landed = agreement.landed
+    total = landed.total()
+    share = f" ({landed[Landed.SAME] / total:.1%})" if total else ""
+    click.echo()
+    click.echo(
+        "A free run, which decides anew (its first difference may bring about the others, so that "
+        "this judges no rule):"
+    )
+    click.echo()
+    _table(
+        ("RECORDED BINDINGS", "COUNT"),
+        [(each.value, f"{landed[each]:,}") for each in Landed if landed[each]],
+    )
+    _table(
+        ("PODS", "IN BOTH", "RECORDED ONLY", "IN THE RUN ONLY"),
+        [
+            (name, f"{lots.both:,}", f"{lots.recorded_only:,}", f"{lots.run_only:,}")
+            for name, lots in (("preempted", agreement.preempted), ("evicted", agreement.evicted))
+        ],
+    )
+    click.echo(
+        f"Free run: {landed[Landed.SAME]:,} of {total:,} recorded bindings{share} to the recorded "
+        f"node; {agreement.run_only:,} bindings in the run only."
+    )
 
 
 def _short(text: str) -> str:

@@ -85,6 +85,11 @@ def _value(text: str) -> int | None:
 
 IMPORT_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
+        "--openb-jobs",
+        is_flag=True,
+        help="OpenB: make each pod a Job's, which makes it again where it is preempted.",
+    ),
+    click.option(
         "--workload",
         default="",
         metavar="TESTCASE/WORKLOAD",
@@ -169,6 +174,7 @@ def import_values(given: dict[str, Any]) -> dict[str, Any]:
 
 
 _NAMES = (
+    "openb_jobs",
     "workload",
     "params",
     "wait_ns",

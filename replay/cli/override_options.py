@@ -62,9 +62,9 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--scale-nodes",
         default="",
-        metavar="FACTOR|+N|-N",
-        help="Have 0.8 or 1.5 times as many nodes, or 10 more. Which ones go or are cloned follows "
-        "from their names.",
+        metavar="FACTOR|+N|-N|=N",
+        help="Have 0.8 or 1.5 times as many nodes, or 10 more, or exactly 5 (=5). Which ones go or "
+        "are cloned follows from their names.",
     ),
     click.option(
         "--arrivals",

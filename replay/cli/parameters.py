@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from replay.importers.options import Moment
 from replay.world.durations import duration_ns
 from services.telemetry.sampling import Sampling
 
@@ -30,6 +31,29 @@ class Duration(click.ParamType[int]):
             return duration_ns(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class MomentOfRecording(click.ParamType[Moment]):
+    """A moment of a recording: a length of time since its beginning, or an RFC 3339 time."""
+
+    name = "DURATION|TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Moment:
+        """Return the moment."""
+        from replay.importers.recording.change import time_ns  # noqa: PLC0415 - when needed
+
+        if isinstance(value, Moment):
+            return value
+        at_ns = time_ns(value)
+        if at_ns is not None:
+            return Moment(text=value, at_ns=at_ns)
+        try:
+            return Moment(text=value, since_start_ns=duration_ns(value))
+        except ValueError:
+            problem = f"{value!r} is no moment; write 90s, 1h30m or 2026-01-31T12:00:00Z"
+            self.fail(problem, param, ctx)
 
 
 class Share(click.ParamType[Sampling]):
@@ -92,6 +116,7 @@ class TraceFile(click.Path):
 
 
 DURATION = Duration()
+MOMENT = MomentOfRecording()
 SHARE = Share()
 QOS_PRIORITY = QosPriority()
 TRACE_FILE = TraceFile()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,10 +15,11 @@ from replay.cli.assertions import assert_option, check_all
 from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
 from replay.cli.interrupts import Interrupts
 from replay.cli.override_options import override_options, refusing_overrides
-from replay.cli.parameters import DURATION, SHARE
+from replay.cli.parameters import DURATION, MOMENT, SHARE
 from replay.cli.progress import Progress
 from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments, trace_options
+from replay.importers.options import Moment
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
@@ -34,6 +36,7 @@ from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1.trace_pb2 import Record
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.version import package_version
 from services.telemetry.sampling import Sampling
@@ -77,6 +80,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "until_ns",
     type=DURATION,
     help="Stop after this simulated time, counted from the trace's first record.",
+)
+@click.option(
+    "--follow-until",
+    type=MOMENT,
+    help="Take a recording as it is, decisions too, up to this time since its beginning (90s, "
+    "1h30m) or this moment (2026-01-31T12:00:00Z), and play freely from there on.",
 )
 @click.option(
     "--scheduler",
@@ -159,6 +168,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Play nothing: judge each recorded decision in the state in which it was taken.",
 )
 @click.option(
+    "--free-run",
+    is_flag=True,
+    help="With --compare-recorded: also play the trace, and tell how many pods went where the "
+    "recorded ones did.",
+)
+@click.option(
     "--report/--no-report",
     "reports",
     default=True,
@@ -179,6 +194,7 @@ def command(
     rules: str,
     queue_mode: str | None,
     until_ns: int | None,
+    follow_until: Moment | None,
     scheduler_address: str,
     eviction_address: str,
     tls: ClientTls,
@@ -195,6 +211,7 @@ def command(
     sampling: Sampling,
     span_clock: str,
     compare_recorded: bool,
+    free_run: bool,
     reports: bool,
     quiet: bool,
 ) -> None:
@@ -210,9 +227,11 @@ def command(
       reprieve replay cluster.ktr --rules v1.16 --disable-preemption
       reprieve replay cluster.ktr --scheduler 127.0.0.1:50052 --eviction 127.0.0.1:50053
       reprieve replay cluster.yaml --model start-delay=2s --model taint-eviction=off
-      reprieve replay recording/ --compare-recorded
+      reprieve replay recording/ --compare-recorded --free-run
+      reprieve replay recording/ --follow-until 10m --set priorityClass.batch.value=50
       reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
     """
+    trace = trace.following(follow_until)
     with refusing_overrides():
         scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
         kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
@@ -225,15 +244,6 @@ def command(
         disable_preemption=disable_preemption,
         sample_nodes=sample_nodes,
     )
-    if compare_recorded:
-        if run_path is not None or until_ns is not None:
-            raise click.UsageError("--compare-recorded plays nothing: leave --run and --until out")
-        if overrides.to_mapping() or assertions:
-            raise click.UsageError(
-                "--compare-recorded judges what was recorded: change nothing, leave --assert out"
-            )
-        _compare(scheduler, trace, scheduler_address, tls, output, quiet=quiet)
-        return
     settings = Settings(
         version=package_version(),
         argv=tuple(sys.argv[1:]),
@@ -258,7 +268,21 @@ def command(
         sampling=sampling,
         wall_spans=span_clock == "wall",
         overrides=overrides.to_mapping(),
+        follow_until=str(follow_until or ""),
     )
+    if compare_recorded:
+        if (run_path is not None or until_ns is not None) and not free_run:
+            problem = "--compare-recorded plays nothing: leave --run and --until out"
+            raise click.UsageError(f"{problem}, or give --free-run")
+        if overrides.to_mapping() or assertions or follow_until is not None:
+            raise click.UsageError(
+                "--compare-recorded judges what was recorded: change nothing, leave --assert and "
+                "--follow-until out"
+            )
+        _compare(settings, trace, output, plays=free_run, quiet=quiet)
+        return
+    if free_run:
+        raise click.UsageError("--free-run belongs to --compare-recorded: a replay is free anyway")
     finished = _run(settings, trace, overrides, quiet=quiet)
     if reports:
         _report(finished.run, quiet=quiet)
@@ -295,30 +319,45 @@ def _models(models: Models, given: Sequence[str]) -> Models:
 
 
 def _compare(
-    scheduler: scheduler_pb2.SchedulerConfig,
-    trace: TraceArguments,
-    address: str,
-    tls: ClientTls,
-    output: str,
-    *,
-    quiet: bool,
+    settings: Settings, trace: TraceArguments, output: str, *, plays: bool, quiet: bool
 ) -> None:
-    from replay.cli.compare_output import compare  # noqa: PLC0415 - loaded when needed
+    from replay.cli.recorded_comparison import (  # noqa: PLC0415 - loaded when needed
+        FreeRun,
+        Through,
+        compare,
+    )
     from replay.compare.run import CompareSettings  # noqa: PLC0415 - loaded when needed
 
-    settings = CompareSettings(
+    def play(run_path: Path, through: Through) -> RunDirectory:
+        chosen = dataclasses.replace(settings, run_path=run_path)
+        return _run(chosen, trace, Overrides(), quiet=quiet, through=through).run
+
+    names = profile_names(settings.scheduler.kube_scheduler_configuration)
+    free = FreeRun(
+        asked=plays,
+        run_path=settings.run_path,
+        records=lambda: trace.records(names),
+        play=play,
+    )
+    compared = CompareSettings(
         paths=trace.paths,
         format_name=trace.format,
-        scheduler_address=address,
-        tls=tls,
-        scheduler=scheduler,
+        scheduler_address=settings.scheduler_address,
+        tls=settings.tls,
+        scheduler=settings.scheduler,
     )
-    compare(settings, output, quiet=quiet)
+    compare(compared, free, output, quiet=quiet)
 
 
 def _run(
-    settings: Settings, trace: TraceArguments, overrides: Overrides, *, quiet: bool
+    settings: Settings,
+    trace: TraceArguments,
+    overrides: Overrides,
+    *,
+    quiet: bool,
+    through: Callable[[Iterator[Record]], Iterator[Record]] = iter,
 ) -> Finished:
+    """Replay; the trace's records pass `through` on their way."""
     try:
         with refusing_overrides(), Interrupts() as interrupts, Progress(quiet=quiet) as progress:
 
@@ -329,7 +368,7 @@ def _run(
             names = profile_names(settings.scheduler.kube_scheduler_configuration)
             seed = settings.scheduler.seed
             records = overrides.records(lambda: trace.records(names), seed)
-            return run_replay(settings, records, report)
+            return run_replay(settings, through(records), report)
     except (RunError, TelemetryError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except ConfigurationError as error:

@@ -14,6 +14,7 @@ import click
 from replay.cli.errors import refusing_traces
 from replay.cli.import_options import IMPORT_OPTIONS, import_values
 from replay.cli.parameters import DURATION, QOS_PRIORITY
+from replay.importers.options import Moment
 from reprieve.trace.v1alpha1 import trace_pb2
 
 
@@ -28,6 +29,10 @@ class TraceArguments:
     openb_gpu: bool
     qos_priorities: tuple[tuple[str, int], ...]
     others: Mapping[str, Any] = field(default_factory=dict)
+
+    def following(self, until: Moment | None) -> TraceArguments:
+        """Return the same, where a recording is followed until a moment; None: it is not."""
+        return dataclasses.replace(self, others={**self.others, "follow_until": until})
 
     def records(self, scheduler_names: Sequence[str] = ()) -> Iterator[trace_pb2.Record]:
         """Yield the trace's records. Raises ExitError where it cannot be read.

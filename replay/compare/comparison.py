@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from replay.compare.evictions import judged_eviction
 from replay.compare.explain import Asked, Explainer, Explanation, Reason
 from replay.compare.findings import Finding
+from replay.compare.missing import Missing
 from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
-from replay.compare.state import RecordedState, Sight
+from replay.compare.state import Cluster, RecordedState, Sight
 from replay.compare.verdict import Ground, Verdict, judged
 from replay.compare.versions import CHANGE
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
@@ -41,6 +43,7 @@ class Comparison:
         self._state = RecordedState(recording.events)
         self._own = Explainer(recording, self._state, judge)
         self._latest = Explainer(recording, self._state, changed) if changed else self._own
+        self._missing = Missing(changed or judge, recording.kinds)
         self._assumed: dict[str, int] = {}
         self._decided: dict[str, str] = {}
         self._outcomes: list[scheduler_pb2.Event] = []
@@ -55,9 +58,10 @@ class Comparison:
             self._apply(decision)
 
     def _find(self, decision: RecordedDecision) -> Finding:
+        if decision.kind is Kind.EVICTION:
+            return self._find_eviction(decision)
         if not self._state.is_pending(decision.pod.uid) or decision.pod.uid in self._assumed:
-            verdict = Verdict(ground=Ground.NOT_PENDING, expected="", got="")
-            return Finding(decision=decision, verdict=verdict)
+            return _not_judged(decision)
         found = self._judge.judge(decision.pod)
         verdict = judged(decision, found, self._state.terminating)
         explanation: Explanation | None
@@ -71,6 +75,13 @@ class Comparison:
             explanation=explanation,
             feasible=found.feasible_nodes,
         )
+
+    def _find_eviction(self, decision: RecordedDecision) -> Finding:
+        pod = self._state.pod(decision.pod.uid)
+        if pod is None or not pod.spec.node_name:
+            return _not_judged(decision)
+        found = judged_eviction(pod, self._state.neighbours(pod), decision.message)
+        return Finding(decision=decision, verdict=found.verdict, explanation=found.explanation)
 
     def _by_change(self, decision: RecordedDecision) -> Explanation | None:
         if self._changed is None:
@@ -86,7 +97,13 @@ class Comparison:
         self._explained += 1
         if self._explained > EXPLAINED_MAX:
             return None
-        return self._latest.explain(decision, self._decided)
+        found = self._latest.explain(decision, self._decided)
+        return found or self._missing.explain(decision, self._here(decision))
+
+    def _here(self, decision: RecordedDecision) -> Cluster | None:
+        """Return the cluster in which a decision was judged."""
+        sight = Sight(position=decision.position, assumed=self._decided)
+        return self._state.cluster(decision.pod.uid, sight)
 
     def _owed_to_order(
         self, decision: RecordedDecision, explainer: Explainer
@@ -138,6 +155,11 @@ class Comparison:
         self._judge.tell(self._at_ns, events)
         if self._changed is not None:
             self._changed.tell(self._at_ns, events)
+
+
+def _not_judged(decision: RecordedDecision) -> Finding:
+    verdict = Verdict(ground=Ground.NOT_PENDING, expected="", got="")
+    return Finding(decision=decision, verdict=verdict)
 
 
 def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:

@@ -28,11 +28,15 @@ class Reason(Enum):
 
     ORDER: another order of pods that were decided within moments. LATE: changes that were recorded
     before the decision, but not seen yet. CHANGE: a rule that the recorded version changed.
+    MISSING: something that the decision followed from is not in the recording. PLUGIN: a plugin
+    that is not served had its say.
     """
 
     ORDER = "order of decisions"
     LATE = "events not seen yet"
     CHANGE = "changed in the recorded version"
+    MISSING = "missing data"
+    PLUGIN = "a plugin not served"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from replay.compare.evictions import EVICTED
 from replay.compare.order import decision_log, in_decided_order
 from replay.compare.preemptors import KnownPod, MarkedVictim, recorded_preemptors, with_victims
 from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
@@ -54,6 +55,7 @@ def read_recording(
         decisions=in_decided_order(decisions, log),
         kubernetes_version=reader.kubernetes_version,
         has_order=log is not None,
+        kinds=frozenset(event.ref.kind for event in reader.events),
         notes=[f"{each.kind}: {each.message} ({each.count} times)" for each in issues],
     )
 
@@ -121,7 +123,12 @@ class _Reader:
                     at_ns=self._now_ns,
                 )
             )
-        if step.initial or step.deleted or not self._is_ours(new):
+        if step.initial or step.deleted:
+            return
+        if _is_evicted(new) and not _is_evicted(old):
+            message = str(part(new, "status").get("message") or "")
+            self._decided(Kind.EVICTION, step, node=_node(new), message=message)
+        if not self._is_ours(new):
             return
         nominated, message = _nominated(new), _refusal(new)
         if _node(new) and not _node(old):
@@ -185,6 +192,11 @@ def _refusal(raw: Raw) -> str:
 def _disruption(raw: Raw) -> str:
     target = condition(raw, "DisruptionTarget")
     return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
+def _is_evicted(raw: Raw) -> bool:
+    """Tell whether a kubelet evicted the pod; what the Eviction API deletes ends otherwise."""
+    return phase(raw) == "Failed" and part(raw, "status").get("reason") == EVICTED
 
 
 def _matters(old: Raw, new: Raw) -> bool:

@@ -6,7 +6,7 @@ for watches, as logged for audit logs).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
@@ -43,6 +43,7 @@ class Kind(Enum):
     BIND = "bind"
     PREEMPTION = "preemption"
     FAILURE = "failure"
+    EVICTION = "eviction"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,8 @@ class RecordedDecision:
 
     `written` is the position of the event that tells it, `position` that of the first event that
     it can have caused: the decision was taken in a state before that one. `message` is what the
-    attempt wrote, "" where it is not known. `victims` are names, sorted; None: not recorded.
+    attempt (or the kubelet) wrote, "" where it is not known. `victims` are names, sorted; None: not
+    recorded.
     """
 
     kind: Kind
@@ -81,10 +83,14 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A recording, read. `notes` say what could not be read or is passed over."""
+    """A recording, read.
+
+    `notes` say what could not be read or is passed over, `kinds` are those of its objects.
+    """
 
     events: Sequence[RecordedEvent]
     decisions: Sequence[RecordedDecision]
     kubernetes_version: str
     has_order: bool
     notes: Sequence[str]
+    kinds: Set[str] = frozenset()

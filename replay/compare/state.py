@@ -77,6 +77,21 @@ class RecordedState:
             and held.pod.status.phase not in _TERMINAL
         )
 
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod, None where it is not there."""
+        held = self._objects.get((uid,))
+        return held.pod if held is not None else None
+
+    def neighbours(self, pod: Pod) -> list[Pod]:
+        """Return the other pods on a pod's node, ended ones too."""
+        return [
+            held.pod
+            for held in self._objects.values()
+            if held.HasField("pod")
+            and held.pod.spec.node_name == pod.spec.node_name
+            and held.pod.metadata.uid != pod.metadata.uid
+        ]
+
     def cluster(self, uid: str, sight: Sight) -> Cluster | None:
         """Return what a scheduler sees that looks at pod `uid`; None where it was not there."""
         position = sight.position

@@ -16,8 +16,11 @@ class Ground(Enum):
 
     ONE_NODE: one node was feasible (or the nominated node was taken unscored). UNIQUE_BEST: one
     node scored best. TIED: the recorded node is among several that are exactly equal. VICTIMS: same
-    node and victims. NO_NODE: both find none, for the same reasons.
-    NOT_PENDING: the recording does not show the pod as pending then, so nothing was judged.
+    node and victims. NO_NODE: both find none, for the same reasons. ALONE, FIRST, LIMIT: an
+    eviction of the only pod that could go, of one that goes first whatever the others use, for a
+    limit of the pod's own.
+    NOT_PENDING: the recording does not show the pod as pending (of an eviction: on a node) then, so
+    nothing was judged.
     """
 
     ONE_NODE = "one feasible node"
@@ -25,6 +28,9 @@ class Ground(Enum):
     TIED = "among equal best nodes"
     VICTIMS = "the same node and victims"
     NO_NODE = "the same refusal"
+    ALONE = "the only pod that could go"
+    FIRST = "first whatever the others used"
+    LIMIT = "a limit of its own"
     DIFFERS = "differs"
     NOT_PENDING = "the pod was not pending"
 
@@ -74,6 +80,8 @@ def _ground(
         case Kind.FAILURE:
             same = not found.host and told(decision.message) == told(message(found))
             return Ground.NO_NODE if same and not found.preemption.picked else Ground.DIFFERS
+        case Kind.EVICTION:
+            raise AssertionError("no scheduler decides on evictions")
 
 
 def _bind_ground(node: str, found: scheduler_pb2.Evaluation) -> Ground:
@@ -120,7 +128,7 @@ def _recorded(decision: RecordedDecision) -> str:
             return f"bound to {decision.node}"
         case Kind.PREEMPTION:
             return f"nominated to {decision.node}{_victims(decision.victims)}"
-        case Kind.FAILURE:
+        case Kind.FAILURE | Kind.EVICTION:
             return decision.message
 
 

@@ -25,6 +25,7 @@ from replay.importers.recording.change import (
     Raw,
     key,
     kind,
+    latest_ns,
     meta,
     part,
     parts,
@@ -89,8 +90,7 @@ class _Log:
         written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
         if not written or object_kind is None or not isinstance(code, int) or code >= 300:
             return
-        at_ns = time_ns(entry.get("stageTimestamp"))
-        self._last_ns = max(self._last_ns, at_ns or 0)
+        self._last_ns = max(self._last_ns, self._time_ns(where, entry))
         self._actor = str(part(entry, "user").get("username") or "")
         answer, subresource = part(entry, "responseObject"), str(named.get("subresource"))
         if subresource in {"binding", "eviction"} and verb == "create":
@@ -110,6 +110,16 @@ class _Log:
         else:
             message = f"{verb} {object_kind}: no object in the answer; log at RequestResponse"
             self._issues.add("audit-level", where, message)
+
+    def _time_ns(self, where: str, entry: Raw) -> int:
+        """Return when an entry was written; what is guessed, for want of a stage's time, counts."""
+        at_ns = time_ns(entry.get("stageTimestamp"))
+        if at_ns is not None:
+            return at_ns
+        asked_ns = time_ns(entry.get("requestReceivedTimestamp"))
+        what = "requestReceivedTimestamp" if asked_ns is not None else "the latest of its object"
+        self._issues.add("guessed-time", where, f"no stageTimestamp: {what} is taken")
+        return latest_ns(part(entry, "responseObject")) if asked_ns is None else asked_ns
 
     def _patched(self, named: Raw, object_kind: str, entry: Raw) -> Raw | None:
         """Return the object with the request's patch on it; None where either is not known."""

@@ -88,6 +88,8 @@ class _Recording:
         self._at_ns = start_ns
 
     def changes(self, path: Path) -> Iterator[Change]:
+        message = "the beginning: the latest time that its first objects tell is taken"
+        self._issues.add("guessed-time", str(path), message)
         for where, raw in _documents(path):
             if raw.get("kind") == "ResourcePatch":
                 yield from self._patch(where, raw)

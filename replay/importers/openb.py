@@ -19,18 +19,21 @@ from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.provenance import header_of
 from replay.importers.records import Numbering, Templates
+from replay.importers.resubmitted import as_job
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
 from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, PodLife, Record
+from reprieve.trace.v1alpha1.trace_pb2 import Delete, PodCreate, PodLife, Record
 
 NAME = "openb"
 LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."'
 GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
 GPU_MODEL = "alibabacloud.com/gpu-card-model"
+LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 NAMESPACE = "default"
 SNAPSHOT_S = 12_902_960
 """When the data set was taken: a pod that is deleted then was still there."""
@@ -64,7 +67,9 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                 name = made.pod_create.pod.spec.priority_class_name
                 if name:
                     priorities[name] = made.pod_create.pod.spec.priority
-                drafts.add(made)
+                drafts.add(as_job(made) if options.openb_jobs else made)
+                if options.openb_timed and (deleted := _withdrawn(where, row, made, issues)):
+                    drafts.add(as_job(deleted) if options.openb_jobs else deleted, rank=1)
         for name, value in sorted(priorities.items()):
             yield numbering.record(0, create=_class(name, value))
         yield from drafts.records(numbering, templates)
@@ -101,6 +106,7 @@ def _node(where: str, row: _Row, options: ImportOptions) -> Object:
         "pods": "1001",
     }
     gpus = _number(where, row, "gpu")
+    node.metadata.labels[LABEL_INSTANCE_TYPE] = _instance_type(where, row)
     if row.get("model"):
         node.metadata.labels[GPU_MODEL] = row["model"]
     if options.openb_gpu and gpus:
@@ -110,13 +116,21 @@ def _node(where: str, row: _Row, options: ImportOptions) -> Object:
     return Object(node=node)
 
 
+def _instance_type(where: str, row: _Row) -> str:
+    """Return what tells machines of one shape from others, such as "96cpu-768gi-8xv100m32"."""
+    shape = f"{_number(where, row, 'cpu_milli') // 1000}cpu"
+    shape += f"-{_number(where, row, 'memory_mib') // 1024}gi"
+    gpus = _number(where, row, "gpu")
+    return f"{shape}-{gpus}x{row.get('model', '').lower() or 'gpu'}" if gpus else shape
+
+
 def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Record:
     arrival_ns, life = 0, None
     if options.openb_timed:
         if not row.get("creation_time"):
             raise TraceError(where, "creation_time: missing; this list has no times")
         arrival_ns = _number(where, row, "creation_time") * _SECOND_NS
-        life = _life(where, row, issues)
+        life = _life(where, row, issues) if row.get("scheduled_time") else None
     pod = Pod()
     meta = pod.metadata
     meta.name, meta.namespace = row.get("name") or "", NAMESPACE
@@ -155,11 +169,29 @@ def _want_models(pod: Pod, models: list[str]) -> None:
     terms.add().match_expressions.add(key=GPU_MODEL, operator="In", values=models)
 
 
-def _life(where: str, row: _Row, issues: Issues) -> PodLife | None:
-    """Return how long the pod ran: from scheduled to deleted; unknown where it never ran."""
-    if not row.get("scheduled_time"):
-        issues.add("never-ran", where, "never scheduled: its service time is not known")
+def _withdrawn(where: str, row: _Row, made: Record, issues: Issues) -> Record | None:
+    """Return the deletion of a pod that was never scheduled: by its user, for it never ran.
+
+    One that still waited when the data set was taken is left to wait.
+    """
+    if row.get("scheduled_time"):
         return None
+    issues.add(
+        "never-ran",
+        where,
+        "never scheduled: it is deleted when its user deleted it, whatever it does by then",
+    )
+    deleted_s = _number(where, row, "deletion_time")
+    if not row.get("deletion_time") or deleted_s >= SNAPSHOT_S:
+        return None
+    meta = made.pod_create.pod.metadata
+    named = ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    delete = Delete(object=named, cause="user")
+    return Record(at_ns=max(made.at_ns, deleted_s * _SECOND_NS), delete=delete)
+
+
+def _life(where: str, row: _Row, issues: Issues) -> PodLife:
+    """Return how long the pod ran: from scheduled to deleted."""
     if not row.get("deletion_time"):
         return PodLife(censored=True)
     ended_s = _number(where, row, "deletion_time")

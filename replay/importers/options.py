@@ -12,6 +12,22 @@ _NOT_SHOWN = frozenset({"source", "licence"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A moment of a recording: `since_start_ns` after its beginning, or `at_ns` since 1970.
+
+    `text` is how it was written.
+    """
+
+    text: str
+    since_start_ns: int | None = None
+    at_ns: int = 0
+
+    def __str__(self) -> str:
+        """Return it as it was written."""
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ImportOptions:
     """Options of all importers; each reads those that concern it.
 
@@ -22,7 +38,8 @@ class ImportOptions:
 
     OpenB: `openb_priorities` is the priority of each qos (the data set has none), `openb_timed`
     uses its times instead of letting all pods come at once, `openb_gpu` makes GPUs extended
-    resources instead of leaving them out.
+    resources instead of leaving them out, `openb_jobs` makes each pod a Job's, so that a pod that
+    is preempted comes again.
 
     scheduler_perf: `workload` is TESTCASE/WORKLOAD, or TESTCASE alone where `params` give what the
     test case asks for; `params` stand above the workload's own; `wait_ns` is the simulated time
@@ -33,6 +50,9 @@ class ImportOptions:
     Traces in shares of a machine: 1.0 stands for `unit_cpu_milli` and `unit_memory_bytes`;
     `allocatable_percent` of a node's capacity can be requested. `machine` is the machine type that
     a trace of several is read for.
+
+    Recordings that keep states: up to `follow_until` what was recorded stands, decisions too, and
+    the trace begins there.
     """
 
     source: str = ""
@@ -42,6 +62,7 @@ class ImportOptions:
     openb_priorities: Mapping[str, int] = field(default_factory=lambda: dict(OPENB_PRIORITIES))
     openb_timed: bool = False
     openb_gpu: bool = True
+    openb_jobs: bool = False
     workload: str = ""
     params: Mapping[str, object] = field(default_factory=dict)
     wait_ns: int = 10 * SECOND_NS
@@ -52,6 +73,7 @@ class ImportOptions:
     unit_memory_bytes: int = 256 << 30
     allocatable_percent: int = 100
     machine: str = ""
+    follow_until: Moment | None = None
 
     def as_text(self) -> dict[str, str]:
         """Return the options that differ from the defaults, for a header."""

@@ -37,6 +37,7 @@ class Importer:
     """A format: how its files are known, and how they become a trace.
 
     `node_amounts` is what a node made for its traces has, unless the options say otherwise.
+    `keeps_states`: its files hold each object as it was after each change, outcomes too.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Importer:
     sniff: Callable[[Path, bytes], bool]
     load: Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
     node_amounts: Callable[[ImportOptions], Mapping[str, str]]
+    keeps_states: bool
 
 
 def _importer(module: object) -> Importer:
@@ -53,6 +55,7 @@ def _importer(module: object) -> Importer:
         sniff=vars(module)["sniff"],
         load=vars(module)["load"],
         node_amounts=vars(module).get("node_amounts", machine_amounts),
+        keeps_states="recorded_changes" in vars(module),
     )
 
 
@@ -92,6 +95,9 @@ def open_trace(
     issues = Issues()
     importer, files = select(paths, format=format, issues=issues)
     chosen = options or ImportOptions()
+    if chosen.follow_until is not None and not importer.keeps_states:
+        problem = f"--follow-until: a trace of format {importer.name} keeps no recorded states"
+        raise TraceError(str(files[0]), f"{problem}; give {_keepers()}")
     records = importer.load(files, chosen)
     nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
     if chosen.nodes_from is not None:
@@ -173,6 +179,11 @@ def _chosen(
             message = f"{what}: left out, the folder is read as {first.name}"
             issues.add("ignored-file", str(path), message)
     return first, chosen
+
+
+def _keepers() -> str:
+    names = [each.name for each in IMPORTERS.values() if each.keeps_states]
+    return f"a recording of one of the formats {', '.join(names)}"
 
 
 def _nothing_known() -> str:

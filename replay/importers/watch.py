@@ -3,7 +3,9 @@
 One file a resource, or several; events compact or pretty-printed, as they are or within
 {"arrival": TIME, "event": ...}. Files are merged by resourceVersion, which orders all objects of
 one API server's store; an arrival gives the time. Without arrivals the latest time within the
-object does (to the second).
+object does, to the second: its creation, a condition's transition (a pod's binding is that of
+PodScheduled), when its deletion was asked for (deletionTimestamp less its grace period). Each such
+guess is counted.
 """
 
 from __future__ import annotations
@@ -198,14 +200,15 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
             raw, type_ = event.get("object"), str(event.get("type") or "")
             if not type_ and (items := listed(event)) is not None:
                 for each in items:
+                    if arrival is None:
+                        _count_guess(where, each, issues)
                     yield _event(where, arrival, ChangeType.ADDED, each)
                 yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=event)
             elif not isinstance(raw, dict):
                 issues.add("unknown-line", where, "no watch event: left out")
             elif type_ in _TYPES and (every_kind or is_carried(raw)):
                 if arrival is None:
-                    message = "no arrival: the latest time that the object tells is taken"
-                    issues.add("guessed-time", where, f"{kind(raw)}: {message}")
+                    _count_guess(where, raw, issues)
                 yield _event(where, arrival, _TYPES[type_], raw)
             elif type_ == "BOOKMARK" and (
                 every_kind or _LIST_END in part(meta(raw), "annotations")
@@ -216,6 +219,15 @@ def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator
             elif type_ != "BOOKMARK":
                 message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
                 issues.add("watch-error", where, message)
+
+
+def _count_guess(where: str, raw: Any, issues: Issues) -> None:
+    """Count an event without an arrival, whose time is the object's or the event's before it."""
+    if latest_ns(raw):
+        message = "no arrival: the latest time that the object tells is taken"
+    else:
+        message = "no arrival, and the object tells no time: that of the event before it is taken"
+    issues.add("guessed-time", where, f"{kind(raw)}: {message}")
 
 
 def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Event:

@@ -22,6 +22,7 @@ from services.kube.selector import LabelSelector
 
 _FACTOR = re.compile(r"\d+(\.\d+)?")
 _STEP = re.compile(r"[+-]\d+")
+_EXACTLY = re.compile(r"=\d{1,7}")
 _FACTOR_MAX = 100
 _NODE_OWNERS = frozenset({"DaemonSet", "Node"})
 _MIRROR = "kubernetes.io/config.mirror"
@@ -47,7 +48,7 @@ def dropped(selector: LabelSelector, text: str, inventory: Inventory) -> frozens
 
 
 def scaled(scale: str, names: Iterable[str]) -> NodePlan:
-    """Return the plan for "0.8" or "1.5" (times as many) or "+10" or "-10" (so many more).
+    """Return the plan for "0.8" or "1.5" (times as many), "+10" or "-10" (so many more), "=5".
 
     Raises OverrideError for what is no scale, for one that changes nothing, and where no node
     would be left.
@@ -73,8 +74,10 @@ def scaled(scale: str, names: Iterable[str]) -> NodePlan:
 def _wanted(scale: str, count: int) -> int:
     if _STEP.fullmatch(scale):
         return count + int(scale)
+    if _EXACTLY.fullmatch(scale):
+        return int(scale[1:])
     if not _FACTOR.fullmatch(scale) or float(scale) > _FACTOR_MAX:
-        raise OverrideError(f"--scale-nodes {scale}: write 0.8, 1.5, +10 or -10")
+        raise OverrideError(f"--scale-nodes {scale}: write 0.8, 1.5, +10, -10 or =5")
     return round(float(scale) * count)
 
 

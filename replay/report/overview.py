@@ -51,4 +51,6 @@ def overview(source: Source, manifest: Manifest, name: str) -> Overview:
         ("Seed", str(manifest.seed)),
         ("Reprieve", manifest.version),
     ]
+    if until := manifest.configuration.get("follow_until"):
+        described.insert(1, ("Followed", f"as recorded until {until}, free from there on"))
     return Overview(title=name, facts=facts, described=described)

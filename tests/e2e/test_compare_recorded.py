@@ -70,6 +70,7 @@ def test_a_binding_a_preemption_and_a_refusal_agree(tmp_path: Path) -> None:
         "bind": 1,
         "preemption": 1,
         "failure": 1,
+        "eviction": 0,
     }
 
 
@@ -94,6 +95,101 @@ def test_a_run_directory_is_refused(tmp_path: Path) -> None:
     write(tmp_path, node("n", 1))
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "--run", "r", code=REFUSED)
     assert "--compare-recorded plays nothing" in done.stderr
+
+
+def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> None:
+    """The rules take `a`, whose priority is lower; its budget is in no recording of pods alone."""
+    write(
+        tmp_path,
+        node("n", 1),
+        node("m", 2),
+        line(3, "ADDED", pod("a", 3, cpu="2", priority=1)),
+        line(3, "MODIFIED", pod("a", 4, cpu="2", priority=1, node="n")),
+        line(4, "ADDED", pod("b", 5, cpu="2", priority=5)),
+        line(4, "MODIFIED", pod("b", 6, cpu="2", priority=5, node="m")),
+        line(7, "ADDED", pod("high", 7, cpu="2", priority=9)),
+        line(8, "MODIFIED", victim("b", 8, "m")),
+        line(
+            8,
+            "MODIFIED",
+            pod(
+                "high",
+                9,
+                cpu="2",
+                priority=9,
+                refused="0/2 nodes are available: 2 Insufficient cpu.",
+                status={"nominatedNodeName": "m"},
+            ),
+        ),
+    )
+    done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "wide")
+    assert "missing data: agrees where disruption budgets" in done.stdout
+    assert "hold default/a" in done.stdout
+
+
+def bound_to_the_fuller_node(folder: Path) -> None:
+    """Write a recording in which `big` is bound to n though m is the better one."""
+    write(
+        folder,
+        node("n", 1, cpu="4"),
+        node("m", 2, cpu="8"),
+        line(3, "ADDED", pod("big", 3, cpu="4")),
+        line(4, "MODIFIED", pod("big", 4, cpu="4", node="n")),
+    )
+
+
+def test_a_free_run_is_a_second_figure_and_is_left_where_it_is_asked_for(tmp_path: Path) -> None:
+    """It takes m, so that none of one binding is the recorded one."""
+    bound_to_the_fuller_node(tmp_path)
+    options = ("--compare-recorded", "--free-run", "--run", "r", "-o", "json")
+    done = reprieve(tmp_path, "replay", "all.jsonl", *options, code=DIFFERS)
+    told = json.loads(done.stdout)
+    assert told["decisions"]["bind"]["differs"] == 1
+    assert told["free_run"]["bindings"]["another node"] == 1
+    assert (tmp_path / "r" / "decisions.jsonl").is_file()
+
+
+def test_a_trace_of_outcomes_without_states_is_compared_with_a_free_run(tmp_path: Path) -> None:
+    """The native format keeps what was observed: it informs, and no difference is a failure."""
+    bound_to_the_fuller_node(tmp_path)
+    reprieve(tmp_path, "convert", "all.jsonl", "-o", "trace.ktr")
+    done = reprieve(tmp_path, "replay", "trace.ktr", "--compare-recorded")
+    assert "Free run: 0 of 1 recorded bindings (0.0%) to the recorded node" in done.stdout
+    assert "DECISION" not in done.stdout
+
+
+def test_a_trace_without_outcomes_is_refused(tmp_path: Path) -> None:
+    """Whether its format never has any, or it happens to have none."""
+    write(tmp_path, node("n", 1), line(3, "ADDED", pod("p", 3)))
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n")
+    done = reprieve(tmp_path, "replay", "pod.yaml", "--compare-recorded", code=REFUSED)
+    assert "nothing that a scheduler decided" in done.stderr
+    reprieve(tmp_path, "convert", "all.jsonl", "-o", "trace.ktr")
+    done = reprieve(tmp_path, "replay", "trace.ktr", "--compare-recorded", code=REFUSED)
+    assert "holds no binding, preemption or eviction that was observed" in done.stderr
+
+
+def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Path) -> None:
+    """`low` stays on n, where it was bound; `late` is decided anew, and the manifest says so."""
+    write(
+        tmp_path,
+        node("n", 1, cpu="4"),
+        node("m", 2, cpu="8"),
+        line(3, "ADDED", pod("low", 3)),
+        line(4, "MODIFIED", pod("low", 4, node="n")),
+        line(6, "ADDED", pod("late", 5)),
+        line(8, "MODIFIED", pod("late", 6, node="n")),
+    )
+    told = reprieve(tmp_path, "replay", "all.jsonl", "--follow-until", "5s", "--run", "r").stdout
+    assert "the recording is followed until" in " ".join(told.split())
+    decided = [json.loads(each) for each in (tmp_path / "r" / "decisions.jsonl").open()]
+    bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]
+    assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]
+    manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())
+    assert manifest["configuration"]["follow_until"] == "5s"
+    assert (
+        "as recorded until 5s, free from there on" in (tmp_path / "r" / "report.html").read_text()
+    )
 
 
 @recorded

@@ -15,6 +15,7 @@ from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 Raw = Mapping[str, Any]
 SECOND_NS = 1_000_000_000
 _NOTHING: Raw = {}
+_GRACE_MAX_S = 2**31
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
@@ -141,6 +142,18 @@ def deletion_asked(raw: Raw) -> bool:
     return bool(meta(raw).get("deletionTimestamp"))
 
 
+def grace_s(raw: Raw) -> int | None:
+    """Return the grace period of an object's deletion; None where it has none that can be one."""
+    seconds = meta(raw).get("deletionGracePeriodSeconds")
+    return seconds if isinstance(seconds, int) and 0 <= seconds < _GRACE_MAX_S else None
+
+
+def asked_ns(raw: Raw) -> int | None:
+    """Return when an object's deletion was asked for: its deletionTimestamp less its grace."""
+    gone_ns = time_ns(meta(raw).get("deletionTimestamp"))
+    return None if gone_ns is None else gone_ns - (grace_s(raw) or 0) * SECOND_NS
+
+
 def user_part(raw: Raw) -> tuple[object, ...]:
     """Return what users and controllers ask for: labels and all but metadata and status."""
     rest = {
@@ -155,6 +168,5 @@ def latest_ns(raw: Any) -> int:
     times = [time_ns(own.get("creationTimestamp"))]
     times += [time_ns(each.get("time")) for each in parts(own, "managedFields")]
     times += [time_ns(each.get("lastTransitionTime")) for each in conditions(raw)]
-    if deletion_asked(raw) and (gone := time_ns(own.get("deletionTimestamp"))) is not None:
-        times.append(gone - int(own.get("deletionGracePeriodSeconds") or 0) * SECOND_NS)
+    times.append(asked_ns(raw))
     return max((ns for ns in times if ns is not None), default=0)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import Change, kind
+from replay.importers.recording.follow import followed, moment_ns
 from replay.importers.recording.history import History, Step
 from replay.importers.recording.lives import pod_life
 from replay.importers.recording.objects import ObjectReading
@@ -25,8 +26,15 @@ from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Header, Record
 def interpret(
     changes: Callable[[Issues], Iterable[Change]], header: Header, options: ImportOptions
 ) -> Iterator[Record]:
-    """Yield the trace of a recording, whose changes are asked for twice."""
+    """Yield the trace of a recording, whose changes are asked for twice (followed, three times).
+
+    Raises TraceError where it is to be followed until a moment that is not in it.
+    """
     facts = survey(changes(Issues()))
+    if options.follow_until is not None:
+        moment = moment_ns(options.follow_until, header.source, facts.start_ns, facts.end_ns)
+        changes = followed(changes, moment)
+        facts = survey(changes(Issues()))
     issues = Issues()
     output = Output(issues)
     header.start_ns, header.window_end_ns = facts.start_ns, facts.end_ns

@@ -14,6 +14,7 @@ from replay.importers.recording.change import (
     Raw,
     condition,
     deletion_asked,
+    grace_s,
     kind,
     meta,
     part,
@@ -169,12 +170,10 @@ class PodReading:
         cause = self._cause(step, old, facts)
         if not cause or not (self._is_ours(old) or part(old, "spec").get("nodeName")):
             return
-        grace_s = meta(step.new).get("deletionGracePeriodSeconds")
+        asked_s = grace_s(step.new)
         own_s = part(step.new, "spec").get("terminationGracePeriodSeconds", 30)
         bound = bool(part(step.new, "spec").get("nodeName"))
-        if grace_s == own_s or not bound:
-            grace_s = None
-        yield self._output.delete(step, cause, grace_s)
+        yield self._output.delete(step, cause, asked_s if bound and asked_s != own_s else None)
 
     def _cause(self, step: Step, old: Raw, facts: ObjectFacts) -> str:
         """Return who asked for a deletion; "" for the cluster, which a replay is itself."""
@@ -245,9 +244,7 @@ def _deletion_changed(old: Raw, new: Raw) -> bool:
         return False
     if not deletion_asked(old):
         return True
-    before = meta(old).get("deletionGracePeriodSeconds") or 0
-    after = meta(new).get("deletionGracePeriodSeconds") or 0
-    return 0 < after < before
+    return 0 < (grace_s(new) or 0) < (grace_s(old) or 0)
 
 
 def _removal(last: Raw) -> str:

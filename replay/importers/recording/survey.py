@@ -13,6 +13,7 @@ from replay.importers.issues import Issues
 from replay.importers.recording.change import (
     Change,
     Raw,
+    asked_ns,
     condition,
     controller,
     deletion_asked,
@@ -92,6 +93,8 @@ class _Surveyor:
         self._first_ns: int | None = None
 
     def see_time(self, change: Change) -> None:
+        if not change.at_ns:
+            return
         if change.initial:
             self._initial_ns = max(self._initial_ns or change.at_ns, change.at_ns)
         elif self._first_ns is None:
@@ -158,7 +161,7 @@ class _Surveyor:
         if facts.running_ns is None and reached == "Running":
             facts.running_ns = _seen_ns(step, _started_at(raw))
         if facts.asked_ns is None and deletion_asked(raw):
-            facts.asked_ns = at_ns
+            facts.asked_ns = min(at_ns, asked_ns(raw) or at_ns) if step.initial else at_ns
         if facts.ended_ns is None and reached in TERMINAL:
             facts.ended_ns, facts.failed = at_ns, reached == "Failed"
             facts.evicted = status.get("reason") == "Evicted"

@@ -11,7 +11,7 @@ from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
-from tests.unit.importers.builders import S, issues, kinds
+from tests.unit.importers.builders import S, deletes, issues, kinds
 
 _NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,0,\n"
 _HEAD = (
@@ -53,6 +53,46 @@ def test_times_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     assert censored.censored
     assert censored.fails
     assert {each.kind for each in issues(records)} == {"never-ran", "no-request"}
+
+
+def test_a_pod_that_never_ran_is_deleted_when_its_user_deleted_it(tmp_path: Path) -> None:
+    """It would else run for ever once a replay has room for it."""
+    found = list(deletes(records := _imported(tmp_path, openb_timed=True)))
+    assert [(each.object.name, each.cause) for each in found] == [("p1", "user")]
+    assert [record.at_ns for record in records if record.HasField("delete")] == [94 * S]
+    assert not deletes(_imported(tmp_path))
+
+
+def test_a_pod_that_still_waited_at_the_snapshot_is_left_to_wait(tmp_path: Path) -> None:
+    """Nobody had deleted it by then."""
+    waiting = _HEAD + "p,6000,1024,0,0,,BE,Pending,0,12902960,\n"
+    assert not deletes(_imported(tmp_path, waiting, openb_timed=True))
+
+
+def test_pods_can_be_jobs_which_make_them_again(tmp_path: Path) -> None:
+    """A pod runs as long as its own did; only its own failure is the Job's."""
+    records = _imported(tmp_path, openb_timed=True, openb_jobs=True)
+    assert not _pods(records)
+    never, ran, censored = (r.create.job for r in records if r.create.HasField("job"))
+    notes = ran.spec.template.metadata.annotations
+    assert notes["reprieve/service-time"] == "80s"
+    assert notes["reprieve/exit-code"] == "0"
+    assert ran.spec.template.spec.priority_class_name == "ls"
+    assert ran.spec.backoff_limit == 0
+    assert [rule.action for rule in ran.spec.pod_failure_policy.rules] == ["Ignore"]
+    assert not never.spec.template.metadata.annotations
+    assert not censored.spec.template.metadata.annotations
+    assert [(each.object.kind, each.object.name) for each in deletes(records)] == [("Job", "p1")]
+
+
+def test_machines_of_one_shape_have_one_instance_type(tmp_path: Path) -> None:
+    """So that a label selector chooses them."""
+    records = _imported(tmp_path)
+    nodes = [record.create.node for record in records if record.create.HasField("node")]
+    assert [each.metadata.labels["node.kubernetes.io/instance-type"] for each in nodes] == [
+        "64cpu-256gi-2xp100",
+        "96cpu-384gi",
+    ]
 
 
 def test_gpus_are_extended_resources_and_models_an_affinity(tmp_path: Path) -> None:

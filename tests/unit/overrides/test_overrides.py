@@ -104,6 +104,7 @@ def test_a_smaller_cluster_is_part_of_a_larger_one() -> None:
     assert (len(fewer), len(more)) == (5, 8)
     assert fewer < more
     assert nodes(changed(scale="-2")) == nodes(changed(scale="0.8"))
+    assert nodes(changed(scale="=8")) == nodes(changed(scale="0.8"))
 
 
 def test_clones_have_names_of_their_own_and_stand_behind_their_originals() -> None:
@@ -122,7 +123,7 @@ def test_a_scale_that_changes_nothing_is_refused() -> None:
     """As is one that leaves nothing, and one that is none."""
     assert "touches nothing: 10 nodes stay so many" in refusal(scale="1.0")
     assert "would leave no node" in refusal(scale="-10")
-    assert "write 0.8, 1.5, +10 or -10" in refusal(scale="many")
+    assert "write 0.8, 1.5, +10, -10 or =5" in refusal(scale="many")
 
 
 def test_arrivals_ask_for_as_much_as_is_wanted_and_never_end() -> None:

@@ -1,0 +1,47 @@
+"""What a trace's format keeps that decisions can be held to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replay.compare.formats import Kept, kept
+from replay.importers.registry import IMPORTERS
+from replay.trace.errors import TraceError
+
+STATES = ("watch", "audit", "recorder", "kwok")
+OUTCOMES = ("native", "google-2011", "google-2019", "alibaba-2017")
+NOTHING = ("simkube", "scheduler-perf", "manifests", "openb", "dlrm", "azure-packing")
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_recording_keeps_states(tmp_path: Path, name: str) -> None:
+    """Each decision can be judged in the state in which it was taken."""
+    file = tmp_path / "x.jsonl"
+    file.write_text("{}\n")
+    assert kept([file], name) is Kept.STATES
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_other_traces_keep_what_became_of_pods(tmp_path: Path, name: str) -> None:
+    """A free run can be compared, a decision not be judged."""
+    file = tmp_path / "x"
+    file.write_text("x\n")
+    assert kept([file], name) is Kept.OUTCOMES
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
+    tmp_path: Path, name: str
+) -> None:
+    """The refusal names the formats that have outcomes."""
+    file = tmp_path / "x"
+    file.write_text("x\n")
+    with pytest.raises(TraceError, match=r"hold.*nothing that a scheduler decided.*watches"):
+        kept([file], name)
+
+
+def test_every_format_is_one_of_those() -> None:
+    """A new importer has to say what it keeps, and not to fall among those without outcomes."""
+    assert set(IMPORTERS) == {*STATES, *OUTCOMES, *NOTHING}

@@ -1,0 +1,107 @@
+"""What is not in the recording, or not served, and explains a difference."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay.compare.explain import Reason
+from replay.compare.missing import Missing
+from replay.compare.recorded import Kind, RecordedDecision
+from replay.compare.state import Cluster
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import Evaluation
+
+
+class Picky:
+    """Picks the first node none of whose pods a budget holds."""
+
+    def judge_in(self, cluster: Cluster, at_ns: int) -> Evaluation:
+        """Return the verdict."""
+        del at_ns
+        found = Evaluation()
+        held = any(each.HasField("pod_disruption_budget") for each in cluster.objects)
+        for each in cluster.objects:
+            if not each.HasField("pod") or (held and "reprieve.compare/protected" in _labels(each)):
+                continue
+            found.preemption.picked = found.preemption.picked or each.pod.spec.node_name
+            candidate = found.preemption.candidates.add(node_name=each.pod.spec.node_name)
+            victim = candidate.victims.add().pod
+            victim.uid, victim.namespace = each.pod.metadata.uid, "default"
+            victim.name = each.pod.metadata.name
+        return found
+
+
+def _labels(held: Object) -> set[str]:
+    return set(held.pod.metadata.labels)
+
+
+def _on(name: str, node: str) -> Object:
+    held = Object()
+    held.pod.metadata.uid, held.pod.metadata.name = f"uid-{name}", name
+    held.pod.metadata.namespace, held.pod.spec.node_name = "default", node
+    return held
+
+
+def _cluster(pod: Pod | None = None) -> Cluster:
+    objects = [_on("a", "n"), _on("b", "m"), _on("c", "o")]
+    return Cluster(objects=objects, nominated=[], pod=pod or Pod(), terminating=frozenset())
+
+
+def _decision(kind: Kind, node: str = "", victims: tuple[str, ...] = ()) -> RecordedDecision:
+    return RecordedDecision(
+        kind=kind,
+        pod=ObjectRef(name="p"),
+        written=1,
+        position=1,
+        at_ns=1,
+        version="",
+        node=node,
+        victims=victims,
+    )
+
+
+def test_budgets_that_were_not_recorded_are_sought() -> None:
+    """Those of a and b make c the victim; where a budget was recorded, all were."""
+    decision = _decision(Kind.PREEMPTION, "o", ("default/c",))
+    found = Missing(Picky(), frozenset({"Pod"})).explain(decision, _cluster())
+    assert found is not None
+    assert found.reason is Reason.MISSING
+    assert found.text.endswith("hold default/a, default/b")
+    recorded = Missing(Picky(), frozenset({"Pod", "PodDisruptionBudget"}))
+    assert recorded.explain(decision, _cluster()) is None
+
+
+def test_no_budget_makes_victims_of_a_node_without_them() -> None:
+    """The search ends where nobody is left to protect."""
+    decision = _decision(Kind.PREEMPTION, "elsewhere", ("default/x",))
+    assert Missing(Picky(), frozenset()).explain(decision, _cluster()) is None
+
+
+@pytest.mark.parametrize("kind", [Kind.BIND, Kind.FAILURE])
+def test_a_pod_with_device_claims_needs_a_plugin_that_is_not_served(kind: Kind) -> None:
+    """DynamicResources has its say on it."""
+    pod = Pod()
+    pod.spec.resource_claims.add(name="gpu")
+    found = Missing(Picky(), frozenset()).explain(_decision(kind), _cluster(pod))
+    assert found is not None
+    assert found.reason is Reason.PLUGIN
+
+
+def test_a_pod_that_names_what_was_not_recorded_is_explained_by_that() -> None:
+    """Claims, and namespaces that are selected by their labels."""
+    pod = Pod()
+    pod.spec.volumes.add(name="v").persistent_volume_claim.claim_name = "data"
+    bind = _decision(Kind.BIND, "n")
+    found = Missing(Picky(), frozenset()).explain(bind, _cluster(pod))
+    assert found is not None
+    assert "no PersistentVolumeClaim was recorded" in found.text
+    known = frozenset({"PersistentVolumeClaim"})
+    assert Missing(Picky(), known).explain(bind, _cluster(pod)) is None
+    selects = Pod()
+    anti = selects.spec.affinity.pod_anti_affinity
+    anti.required_during_scheduling_ignored_during_execution.add().namespace_selector.SetInParent()
+    found = Missing(Picky(), known).explain(bind, _cluster(selects))
+    assert found is not None
+    assert "no Namespace was recorded" in found.text
