@@ -41,10 +41,10 @@ def trace_of(folder: Folder) -> Iterator[Record]:
         records = with_usage(records, survey(changes(Issues())), history)
         if history.merged:
             text = "usage of a long run: neighbouring windows are put together, the larger kept"
-            issues.add("merged-usage", folder.path.name, text, history.merged)
+            issues.add("merged-usage", log.name, text, history.merged)
     else:
-        issues.add("no-usage", folder.path.name, NO_USAGE)
-    yield from _told(records, about, issues)
+        issues.add("no-usage", "recording", NO_USAGE)
+    yield from _told(records, folder, about, issues)
 
 
 def _note(about: Mapping[str, Any], issues: Issues) -> None:
@@ -56,7 +56,9 @@ def _note(about: Mapping[str, Any], issues: Issues) -> None:
         issues.add("broken-off", "recording", "the recorder did not come to its end")
 
 
-def _told(records: Iterable[Record], about: Mapping[str, Any], issues: Issues) -> Iterator[Record]:
+def _told(
+    records: Iterable[Record], folder: Folder, about: Mapping[str, Any], issues: Issues
+) -> Iterator[Record]:
     """Yield the records with what the recorder knows, in the header and behind the last one."""
     at_ns, sequence = 0, 0
     for record in records:
@@ -69,6 +71,9 @@ def _told(records: Iterable[Record], about: Mapping[str, Any], issues: Issues) -
             for name in ("usage", "redacted"):
                 if about.get(name):
                     record.header.options[name] = str(about[name])
+        elif record.HasField("issue"):
+            # The folder's own place says more of whose machine this was than of the cluster.
+            record.issue.where = record.issue.where.removeprefix(f"{folder.path}/")
         at_ns, sequence = record.at_ns, record.sequence
         yield record
     for issue in issues:

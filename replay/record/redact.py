@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from replay.importers.kinds import is_carried, to_object
@@ -30,17 +31,17 @@ from replay.record.redact_words import (
     VOCABULARY,
 )
 from reprieve.kube.v1alpha1 import quantity_pb2
-from services.rpc import kube_json
 from services.rpc.errors import FieldError
 
 Raw = Mapping[str, Any]
-_M = TypeVar("_M", bound=Message)
 _HASH_BYTES = 8
 _KEY_BYTES_MAX = 64
 _INTEGER = re.compile(r"-?\d+")
 _ORDINAL = re.compile(r"(?<=.)-\d{1,4}$")
 _TOKEN = re.compile(r"[A-Za-z0-9]+(?:[._/:@-]+[A-Za-z0-9]+)*")
 _AMOUNT = re.compile(r"\d+(?:\.\d+)?[A-Za-z]{0,2}(?:/\d+)?")
+_PERCENT = re.compile(r"\d+%?")
+_QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?\d+|[numkKMGTPE]i?)?")
 _PARTS = re.compile(r"[._/:@-]+")
 
 
@@ -64,12 +65,8 @@ class Redactor:
             self.unreadable += 1
             return None
         message: Message = getattr(carried, carried.WhichOneof("object") or "")
-        self._hide(message)
-        return {
-            "apiVersion": raw["apiVersion"],
-            "kind": raw["kind"],
-            **kube_json.to_json(message),
-        }
+        hidden = self._hidden(message.DESCRIPTOR, raw)
+        return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], **hidden}
 
     def text(self, text: str) -> str:
         """Return the hash of a name or value; Kubernetes' own words and whole numbers are kept.
@@ -119,53 +116,50 @@ class Redactor:
         digest = blake2b(text.encode(), key=self._key, digest_size=_HASH_BYTES).digest()
         return "r" + b32encode(digest).decode().rstrip("=").lower()
 
-    def _hide(self, message: Message) -> None:
-        for field, value in message.ListFields():
-            if _is_map(field):
-                self._hide_map(field, value)
-            elif field.message_type is not None:
-                if not field.message_type.full_name.startswith("google."):
-                    for each in value if field.is_repeated else (value,):
-                        self._hide(each)
-            elif field.type == FieldDescriptor.TYPE_STRING:
-                self._hide_text(message, field, value)
+    def _hidden(self, descriptor: Descriptor, raw: Raw) -> dict[str, Any]:
+        """Return what a message's fields name of `raw`, hidden; the rest is left out."""
+        result = {}
+        for name, field in _fields(descriptor).items():
+            if name in raw:
+                value = raw[name]
+                result[name] = None if value is None else self._hidden_field(field, value)
+        return result
 
-    def _hide_text(self, message: Message, field: FieldDescriptor, value: Any) -> None:
-        name = f"{message.DESCRIPTOR.name}.{field.name}"
-        if field.GetOptions().Extensions[quantity_pb2.quantity] or name in KEPT_FIELDS:
-            return
-        hide: Callable[[str], str] = self.text
-        if name in KEY_FIELDS:
-            hide = self.key
-        elif name in TYPE_FIELDS:
-            hide = self._type
-        elif name in MESSAGE_FIELDS:
-            hide = self.words
-        elif name in IMAGE_FIELDS:
-            hide = self.image
+    def _hidden_field(self, field: FieldDescriptor, value: Any) -> Any:
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            return self._hidden_map(field, value)
         if field.is_repeated:
-            value[:] = [hide(each) for each in value]
-        else:
-            setattr(message, field.name, hide(value))
+            return [self._hidden_value(field, each) for each in value]
+        return self._hidden_value(field, value)
 
-    def _hide_map(self, field: FieldDescriptor, value: Any) -> None:
-        if field.GetOptions().Extensions[quantity_pb2.quantity]:
-            return
-        if field.message_type.fields_by_name["value"].message_type is not None:  # type: ignore[union-attr] # a map's
-            # disruptedPods: times by the names of pods.
-            times = {self.text(name): _copied(value[name]) for name in value}
-            value.clear()
-            for name, each in times.items():
-                value[name].CopyFrom(each)
-            return
+    def _hidden_value(self, field: FieldDescriptor, value: Any) -> Any:
+        if field.message_type is not None and not field.message_type.file.package.startswith(
+            "google."
+        ):
+            return self._hidden(field.message_type, value)
+        if not isinstance(value, str) or _is_own(field, value):
+            return value
+        return self._hide_for(field)(value)
+
+    def _hide_for(self, field: FieldDescriptor) -> Callable[[str], str]:
+        name = _name(field)
+        if name in KEY_FIELDS:
+            return self.key
+        if name in TYPE_FIELDS:
+            return self._type
+        if name in MESSAGE_FIELDS:
+            return self.words
+        return self.image if name in IMAGE_FIELDS else self.text
+
+    def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
+        if _is_quantity(field):
+            return {name: each for name, each in value.items() if _is_own(field, each)}
         if field.name == "annotations":
-            hidden = dict(self._annotations(value.items()))
-        elif field.name in LABEL_MAPS:
-            hidden = {self.key(each): self.text(value[each]) for each in value}
-        else:
-            hidden = {self.text(each): self.text(value[each]) for each in value}
-        value.clear()
-        value.update(hidden)
+            return dict(self._annotations(value.items()))
+        hide = self.key if field.name in LABEL_MAPS else self.text
+        # Where the values are no texts they are times: disruptedPods.
+        is_text = _value_of(field).type == FieldDescriptor.TYPE_STRING
+        return {hide(name): self.text(value[name]) if is_text else value[name] for name in value}
 
     def _annotations(self, items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         for name, value in items:
@@ -173,11 +167,36 @@ class Redactor:
                 yield name, value if name.startswith("reprieve/") else self.text(value)
 
 
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
+@cache
+def _fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
+    return {field.json_name: field for field in descriptor.fields}
 
 
-def _copied(message: _M) -> _M:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
+@cache
+def _name(field: FieldDescriptor) -> str:
+    return f"{field.containing_type.name}.{field.name}"
+
+
+def _value_of(field: FieldDescriptor) -> FieldDescriptor:
+    """Return the field of a map's values."""
+    entry = field.message_type
+    assert entry is not None  # noqa: S101 - a map's entry is a message
+    return entry.fields_by_name["value"]
+
+
+def _is_quantity(field: FieldDescriptor) -> bool:
+    is_quantity: bool = field.GetOptions().Extensions[quantity_pb2.quantity]
+    return is_quantity
+
+
+def _is_own(field: FieldDescriptor, value: object) -> bool:
+    """Tell whether a value says by itself that it names nobody, or its field does."""
+    if not isinstance(value, str):
+        return True
+    if _is_quantity(field):
+        return _QUANTITY.fullmatch(value) is not None
+    if field.message_type is not None:
+        # A time was read as one; a number or a percentage is what a text beside a number may be.
+        is_time = field.message_type.name == "Timestamp"
+        return is_time or _PERCENT.fullmatch(value) is not None
+    return field.type != FieldDescriptor.TYPE_STRING or _name(field) in KEPT_FIELDS

@@ -116,7 +116,10 @@ def record(
     state, broken = session.state(), session.broken()
     _refuse_nothing(state, broken)
     seconds = (now_ns() - began_ns) / 1e9
-    folder.tell({**about, "ended": arrival(now_ns()), "notes": session.notes(), "broken": broken})
+    # What a server says of a refusal names its user.
+    said = options.redactor.words if options.redactor else str
+    notes = [f"{what}: {said(why)}" for what, why in session.notes()]
+    folder.tell({**about, "ended": arrival(now_ns()), "notes": notes, "broken": said(broken)})
     return Recorded(
         folder=folder,
         server=api.address,
@@ -126,7 +129,7 @@ def record(
         usage=source.name if source and state.samples else "",
         usage_why=usage.why,
         broken=broken,
-        notes=tuple(session.notes()),
+        notes=tuple(f"{what}: {why}" for what, why in session.notes()),
     )
 
 
@@ -218,18 +221,21 @@ class _Session:
         """Return what ends the recording, "" for nothing."""
         return next((each.told.broken for each in self._watchers if each.told.broken), "")
 
-    def notes(self) -> list[str]:
+    def notes(self) -> list[tuple[str, str]]:
         """Return what of the cluster is missing, and why."""
         result = []
         for watcher in self._watchers:
             told, name = watcher.told, watcher.resource.name
             if told.refused:
                 weight = ", without which a trace is of little use" if _is_vital(watcher) else ""
-                result.append(f"{name} are not recorded{weight}: {told.refused}")
+                result.append((f"{name} are not recorded{weight}", told.refused))
             elif not told.is_listed:
                 why = told.problem or "the recording ended before"
-                result.append(f"{name} were not listed whole: {why}")
-            result += told.gaps
+                result.append((f"{name} were not listed whole", why))
+            if told.gaps:
+                times = f"{len(told.gaps)} times, " if len(told.gaps) > 1 else ""
+                what = f"{name} were listed again, {times}what happened meanwhile is told late"
+                result.append((what, told.gaps[-1]))
         return result
 
 

@@ -28,12 +28,18 @@ _PAUSE_S, _PAUSE_MAX_S = 0.8, 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Told:
-    """What a watcher has to say of itself. `refused` ends it; `broken` ends the whole recording."""
+    """What a watcher has to say of itself.
+
+    `first` counts the objects of the first list, `lines` all that watches said, `events` what of it
+    was new; `gaps` says why lists were needed again. `problem` is tried again, `refused` ends the
+    watcher, `broken` the whole recording.
+    """
 
     is_listed: bool = False
     objects: int = 0
     first: int = 0
     events: int = 0
+    lines: int = 0
     resumed: int = 0
     gaps: list[str] = field(default_factory=list)
     problem: str = ""
@@ -119,10 +125,11 @@ class Watcher:
     def _lost(self, why: str) -> str:
         """Note that a list is needed again; return what the recording says of it."""
         self._followed.version = ""
-        gap = f"{self.resource.name} were listed again, what happened meanwhile is told late: {why}"
         if self._followed.lists:
-            self.told.gaps.append(gap)
-        return gap
+            self.told.gaps.append(why)
+        return (
+            f"{self.resource.name} were listed again, what happened meanwhile is told late: {why}"
+        )
 
     def _list(self, gap: str) -> None:
         """List all pages, whole. Raises what requests raise."""
@@ -174,6 +181,7 @@ class Watcher:
                 self._stream = stream
             try:
                 for line in () if self._ending.is_set() else stream.lines():
+                    self.told.lines += 1
                     self._take(line)
                     self._heard += 1
             finally:
