@@ -8,12 +8,13 @@ from typing import Any
 from replay.importers import watch
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
+from replay.importers.recording.change import time_ns
 from replay.importers.recording.survey import survey
 from replay.importers.registry import open_trace
 from replay.record.errors import RecordError
-from replay.record.frames import Folder
+from replay.record.frames import USAGE, Folder
 from replay.record.profiles import UsageHistory, with_usage
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1alpha1.trace_pb2 import Header, Marker, Record
 
 NO_USAGE = "what pods use was not recorded: no kubelet evicts anybody in a replay of this"
 
@@ -41,7 +42,7 @@ def trace_of(folder: Folder) -> Iterator[Record]:
         records = with_usage(records, survey(changes(Issues())), history)
         if history.merged:
             text = "usage of a long run: neighbouring windows are put together, the larger kept"
-            issues.add("merged-usage", log.name, text, history.merged)
+            issues.add("merged-usage", USAGE, text, history.merged)
     else:
         issues.add("no-usage", "recording", NO_USAGE)
     yield from _told(records, folder, about, issues)
@@ -60,17 +61,11 @@ def _told(
     records: Iterable[Record], folder: Folder, about: Mapping[str, Any], issues: Issues
 ) -> Iterator[Record]:
     """Yield the records with what the recorder knows, in the header and behind the last one."""
-    at_ns, sequence = 0, 0
+    at_ns, sequence, ended_ns = 0, 0, time_ns(about.get("ended")) or 0
     for record in records:
         if record.HasField("header"):
-            record.header.importer = "record 1"
-            record.header.importer = "record 1"
-            record.header.kubernetes_version = (
-                str(about.get("version") or "") or record.header.kubernetes_version
-            )
-            for name in ("usage", "redacted"):
-                if about.get(name):
-                    record.header.options[name] = str(about[name])
+            ended_ns = max(ended_ns, record.header.window_end_ns)
+            _complete(record.header, about, ended_ns)
         elif record.HasField("issue"):
             # The folder's own place says more of whose machine this was than of the cluster.
             record.issue.where = record.issue.where.removeprefix(f"{folder.path}/")
@@ -79,3 +74,15 @@ def _told(
     for issue in issues:
         sequence += 1
         yield Record(at_ns=at_ns, sequence=sequence, issue=issue)
+    marker = Marker(name="end of the recording")
+    yield Record(at_ns=max(at_ns, ended_ns), sequence=sequence + 1, marker=marker)
+
+
+def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
+    """Put into the header what watches do not tell; what is quiet at the end was recorded too."""
+    header.importer = "record 1"
+    header.window_end_ns = ended_ns
+    header.kubernetes_version = str(about.get("version") or "") or header.kubernetes_version
+    for name in ("usage", "redacted"):
+        if about.get(name):
+            header.options[name] = str(about[name])

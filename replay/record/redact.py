@@ -15,7 +15,6 @@ from hashlib import blake2b
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
 
 from replay.importers.kinds import is_carried, to_object
 from replay.record.redact_words import (
@@ -64,8 +63,8 @@ class Redactor:
         except FieldError:
             self.unreadable += 1
             return None
-        message: Message = getattr(carried, carried.WhichOneof("object") or "")
-        hidden = self._hidden(message.DESCRIPTOR, raw)
+        field = carried.DESCRIPTOR.fields_by_name[carried.WhichOneof("object") or ""]
+        hidden = self._hidden_value(field, raw)
         return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], **hidden}
 
     def text(self, text: str) -> str:
@@ -174,7 +173,8 @@ def _fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
 
 @cache
 def _name(field: FieldDescriptor) -> str:
-    return f"{field.containing_type.name}.{field.name}"
+    # NAME.field of "reprieve.kube.v1alpha1.NAME.field".
+    return ".".join(field.full_name.split(".")[-2:])
 
 
 def _value_of(field: FieldDescriptor) -> FieldDescriptor:

@@ -47,7 +47,7 @@ def running(name: str, version: int, **fields: object) -> Raw:
 
 def told(records: Iterable[Record]) -> list[str]:
     """Return the kinds of records that tell of the cluster."""
-    others = ("header", "issue", "template")
+    others = ("header", "issue", "template", "marker")
     return [each for each in kinds(records) if not each.startswith(others)]
 
 
@@ -76,6 +76,9 @@ def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:
     assert records[2].pod_create.pod.spec.node_name == "n"
     header = records[0].header
     assert (header.kubernetes_version, header.importer) == ("v1.34.1", "record 1")
+    # What is quiet at the end was recorded too.
+    assert records[-1].marker.name == "end of the recording"
+    assert records[-2].at_ns < records[-1].at_ns == header.window_end_ns
 
 
 def test_a_closed_watch_goes_on_where_it_was(tmp_path: Path) -> None:

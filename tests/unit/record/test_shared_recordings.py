@@ -56,7 +56,7 @@ def scripts(folder: Path) -> dict[str, Script]:
 def essence(records: list[Record]) -> Iterator[str]:
     """Yield what a trace tells, without times and without where it comes from."""
     for record in records:
-        if record.WhichOneof("record") in {"header", "issue"}:
+        if record.WhichOneof("record") in {"header", "issue", "marker"}:
             continue
         bare = Record()
         bare.CopyFrom(record)

@@ -13,7 +13,7 @@ from replay.record.making import NO_USAGE, trace_of
 from replay.record.profiles import WINDOWS_MAX, UsageHistory, with_usage
 from replay.record.redact import Redactor
 from reprieve.trace.v1alpha1.trace_pb2 import Record, UsageProfile
-from tests.api_server import ApiServerDouble, Listing, Raw, Script
+from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script
 from tests.unit.importers.builders import make_object, make_pod, make_replica_set
 from tests.unit.record.recording import cluster, event, fast, issues, recorded, trace
 from tests.unit.trace.builders import make_header
@@ -104,7 +104,7 @@ def test_usage_stands_before_whom_it_is_of_and_numbers_rise(tmp_path: Path) -> N
 
 def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> None:
     """A pod is the sum of its containers; its node is known from the pod itself."""
-    answers = {
+    answers: dict[str, Raw | Refusal] = {
         SUMMARY: (403, "Forbidden", "no nodes/proxy"),
         f"{METRICS}/nodes": {
             "items": [{"metadata": {"name": "n"}, "usage": {"cpu": "900m", "memory": "600Mi"}}]
