@@ -19,7 +19,13 @@ from replay.cli.endings import Endings
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, refusing_traces
 from replay.cli.parameters import DURATION, TRACE_FILE
 from replay.cli.trace_output import write_trace
-from replay.record.errors import KubeconfigError, RecordError, UnreachableError
+from replay.record.errors import (
+    AllRefusedError,
+    ApiError,
+    KubeconfigError,
+    RecordError,
+    UnreachableError,
+)
 from replay.results.durations import simulated
 
 if TYPE_CHECKING:
@@ -169,16 +175,15 @@ def _refusing() -> Iterator[None]:
 
 
 def _advised(error: RecordError) -> str:
-    status = getattr(error, "status", 0)
-    if status == 401:
-        return (
-            f"{error}. The API server does not know this user: renew the kubeconfig's credentials"
-        )
-    if status == 403:
-        return f"{error}. What a cluster role must allow stands in docs/record.md"
-    if isinstance(error, UnreachableError):
-        return f"{error}. Is this the right --context, and can the API server be reached from here?"
-    return str(error)
+    """Return what went wrong with what can be done about it."""
+    advice = ""
+    if isinstance(error, ApiError) and error.status == 401:
+        advice = ". The API server does not know this user: renew the kubeconfig's credentials"
+    elif isinstance(error, AllRefusedError):
+        advice = ". What a cluster role must allow stands in docs/record.md"
+    elif isinstance(error, UnreachableError):
+        advice = ". Is this the right --context, and can the API server be reached from here?"
+    return f"{error}{advice}"
 
 
 def _record(wishes: Wishes, for_ns: int | None) -> Recorded:

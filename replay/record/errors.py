@@ -18,6 +18,10 @@ class UnreachableError(RecordError):
     """A server that does not answer, or breaks off an answer."""
 
 
+class AllRefusedError(RecordError):
+    """A server that refuses every resource; the text is what it said of one."""
+
+
 class ApiError(RecordError):
     """A request that the server refuses.
 

@@ -36,9 +36,14 @@ class LineFile:
         self._pending = bytearray()
 
     def write(self, value: Mapping[str, Any]) -> None:
-        """Append one value as a line. Raises OSError where the disk is full."""
+        """Append one value as a line; nothing once the file has ended.
+
+        Raises OSError where the disk is full.
+        """
         line = orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
         with self._lock:
+            if self._file.closed:
+                return
             self._pending += line
             self.lines += 1
             if len(self._pending) >= _FRAME_BYTES:

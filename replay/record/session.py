@@ -9,7 +9,7 @@ from threading import Event, Thread
 from typing import Any
 
 from replay.record.api import ApiServer
-from replay.record.errors import RecordError
+from replay.record.errors import AllRefusedError, RecordError
 from replay.record.frames import Folder, LineFile, arrival
 from replay.record.redact import Redactor
 from replay.record.resources import NODES, PODS, RESOURCES, Resource
@@ -19,7 +19,7 @@ from replay.record.usage_choice import Choice
 from replay.record.usage_log import UsageLog
 from replay.record.watcher import Told, Watcher
 
-_JOIN_S = 5.0
+_JOIN_S, _JOINS = 0.02, 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +138,10 @@ def _refuse_nothing(state: State, broken: str) -> None:
     if any(each.is_listed or each.objects for each in state.told.values()):
         return
     refused = next((each.refused for each in state.told.values() if each.refused), "")
-    if broken or refused or state.problems:
-        raise RecordError(broken or refused or state.problems[0])
+    if broken or state.problems:
+        raise RecordError(broken or state.problems[0])
+    if refused:
+        raise AllRefusedError(refused)
 
 
 class _Session:
@@ -195,11 +197,18 @@ class _Session:
             yield
         finally:
             self._ending.set()
+            self._join(threads)
+            _closed(self._files)
+
+    def _join(self, threads: Sequence[Thread]) -> None:
+        """Wait for threads to end, for a while; what a request in flight brings later is lost."""
+        for _ in range(_JOINS):
             for watcher in self._watchers:
                 watcher.interrupt()
             for thread in threads:
                 thread.join(_JOIN_S)
-            _closed(self._files)
+            if not any(thread.is_alive() for thread in threads):
+                return
 
     def flush(self) -> None:
         """Hand to the system what was received. Raises RecordError where the disk is full."""
