@@ -60,6 +60,7 @@ class Followed:
         self.version = ""
         self.lists = 0
         self.duplicates = 0
+        self._packer = zstandard.ZstdCompressor(level=1)
         self._known: dict[str, _Known] = {}
         self._met: set[str] = set()
         self._changed: list[Frame] = []
@@ -139,7 +140,7 @@ class Followed:
         return Frame(type=type_, object=raw)
 
     def _keep(self, uid: str, raw: Raw) -> None:
-        packed = zstandard.ZstdCompressor(level=1).compress(orjson.dumps(raw))
+        packed = self._packer.compress(orjson.dumps(raw))
         self._known[uid] = _Known(version=_version(raw), packed=packed)
 
     def _forget(self, uid: str, version: str) -> Raw:

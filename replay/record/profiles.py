@@ -121,8 +121,10 @@ class _Profiles:
         profile = UsageProfile(id=self._count + 1, node_name=node_name)
         for seen_ns, amounts in windows:
             known = {name: amounts[name] for name in AMOUNTS if name in amounts}
-            # What is seen before a pod is said to run is what it begins with.
+            # What is seen first, and last before a pod is said to run, is what it begins with.
             offset_ns = max(0, seen_ns - start_ns) if profile.segments else 0
+            if not offset_ns:
+                del profile.segments[:]
             profile.segments.add(offset_ns=offset_ns, **known)
         if profile.segments:
             self._count += 1

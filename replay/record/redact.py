@@ -132,9 +132,7 @@ class Redactor:
         return self._hidden_value(field, value)
 
     def _hidden_value(self, field: FieldDescriptor, value: Any) -> Any:
-        if field.message_type is not None and not field.message_type.file.package.startswith(
-            "google."
-        ):
+        if isinstance(value, dict) and field.message_type is not None:
             return self._hidden(field.message_type, value)
         if not isinstance(value, str) or _is_own(field, value):
             return value

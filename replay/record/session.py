@@ -20,6 +20,7 @@ from replay.record.usage_log import UsageLog
 from replay.record.watcher import Told, Watcher
 
 _JOIN_S, _JOINS = 0.02, 10
+_FLUSH_NS = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +112,11 @@ def record(
     }
     folder.tell(about)
     with session.running():
-        while not session.broken() and go_on(session.state()):
-            session.flush()
+        flushed_ns = now_ns()
+        while session.goes_on() and go_on(session.state()):
+            if now_ns() - flushed_ns >= _FLUSH_NS:
+                session.flush()
+                flushed_ns = now_ns()
     state, broken = session.state(), session.broken()
     _refuse_nothing(state, broken)
     seconds = (now_ns() - began_ns) / 1e9
@@ -156,6 +160,7 @@ class _Session:
         self._ending = Event()
         self._files = [folder.resource(each) for each in options.resources]
         redactor, roster = options.redactor, Roster()
+        self._redactor = redactor
         self._watchers = [
             Watcher(
                 resource,
@@ -226,6 +231,10 @@ class _Session:
             usage_problem=self._usage.problem if self._usage else "",
         )
 
+    def goes_on(self) -> bool:
+        """Tell whether nothing is broken, and at least one resource is not refused."""
+        return not self.broken() and not all(each.told.refused for each in self._watchers)
+
     def broken(self) -> str:
         """Return what ends the recording, "" for nothing."""
         return next((each.told.broken for each in self._watchers if each.told.broken), "")
@@ -233,6 +242,13 @@ class _Session:
     def notes(self) -> list[tuple[str, str]]:
         """Return what of the cluster is missing, and why."""
         result = []
+        if self._redactor is not None and self._redactor.unreadable:
+            what = f"{self._redactor.unreadable:,} objects and events are not recorded"
+            result.append((what, "they could not be read, so that nothing in them could be hashed"))
+        if self._usage is not None and (silent := self._usage.silent()):
+            result.append(
+                (f"nodes that do not tell what is used ({len(silent):,})", ", ".join(silent[:5]))
+            )
         for watcher in self._watchers:
             told, name = watcher.told, watcher.resource.name
             if told.refused:

@@ -34,6 +34,8 @@ class UsageLog:
         every_s: float,
     ) -> None:
         self.samples = 0
+        self._asked: set[str] = set()
+        self._told: set[str] = set()
         self.problem = ""
         self._source = source
         self._file = file
@@ -52,10 +54,16 @@ class UsageLog:
             # Until the nodes are known there is nobody to ask.
             self._ending.wait(self._every_s if nodes else min(0.1, self._every_s))
 
+    def silent(self) -> list[str]:
+        """Return the nodes of which nothing was ever told."""
+        return sorted(self._asked - self._told)
+
     def _sample(self, nodes: Sequence[str]) -> None:
+        self._asked.update(nodes)
         try:
             found = self._source.sample(nodes)
             line = self._line(found)
+            self._told.update(each.node for each in found if each.whole)
             if line["nodes"] or line["pods"]:
                 self._file.write({"arrival": arrival(self._now_ns()), **line})
                 self.samples += 1

@@ -24,6 +24,7 @@ PAGE = 500
 _WATCH_S = 420
 _SILENCE_S = 150.0
 _PAUSE_S, _PAUSE_MAX_S = 0.8, 30.0
+_FAILURES_MAX = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,6 +89,10 @@ class Watcher:
             self._follow()
         except (RecordError, OSError) as error:
             self.told.broken = str(error)
+        except Exception as error:
+            # A thread that ends without a word would leave a recording without this resource.
+            self.told.broken = f"{self.resource.name}: {type(error).__name__}: {error}"
+            raise
 
     def interrupt(self) -> None:
         """Let a watch that waits end soon; `ending` is set already."""
@@ -114,8 +119,13 @@ class Watcher:
                 if error.is_gone:
                     gap = self._lost(str(error))
                 self.told.problem = str(error)
-            except (UnreachableError, WatchError) as error:
+            except UnreachableError as error:
                 self.told.problem = str(error)
+            except WatchError as error:
+                self.told.problem = str(error)
+                if pauses >= _FAILURES_MAX:
+                    # A version that a restored server does not know is never served again.
+                    gap = self._lost(str(error))
             # Who heard nothing twice in a row waits before asking again.
             pauses = 0 if self._heard > heard else pauses + 1
             if pauses > 1:

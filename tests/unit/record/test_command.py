@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,16 @@ from replay.cli import record_command
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
 from replay.cli.record_command import line
 from replay.importers.registry import open_trace
-from replay.record.session import State
+from replay.record import live
+from replay.record.session import Recorded, State
 from replay.record.watcher import Told
 from tests.api_server import ApiServerDouble, Listing, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
-from tests.unit.record.recording import cluster, event
+from tests.unit.record.recording import SECONDS_MAX, cluster, event
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServerDouble]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
     """Yield a server of one node, one pod that was there, and one that comes."""
     node = make_object("Node", "acme-node", 1, status={"allocatable": {"cpu": "4"}})
     pods = Script(
@@ -36,6 +38,20 @@ def server() -> Iterator[ApiServerDouble]:
         Job=Script(refusal=(403, "Forbidden", 'User "acme" cannot list jobs')),
     )
     with ApiServerDouble(scripts) as double:
+
+        def until_all_is_told(wishes: live.Wishes, go_on: Callable[[State], bool]) -> Recorded:
+            before, began = double.lines, time.monotonic()
+
+            def goes_on(state: State) -> bool:
+                assert time.monotonic() - began < SECONDS_MAX, state
+                lines = before + sum(each.lines for each in state.told.values())
+                done = state.listed == len(state.told) and double.is_told(lines)
+                return go_on(state) and not done
+
+            return record_live(wishes, goes_on)
+
+        record_live = live.record_live
+        monkeypatch.setattr(live, "record_live", until_all_is_told)
         yield double
 
 
@@ -58,10 +74,8 @@ def kubeconfig(folder: Path, url: str) -> str:
 
 
 def record(folder: Path, url: str, *options: str) -> Result:
-    """Run the command for half a second at most."""
+    """Run the command."""
     given = ["--kubeconfig", kubeconfig(folder, url), "-o", str(folder / "t.ktr"), *options]
-    if "--for" not in options:
-        given += ["--for", "400ms"]
     return CliRunner().invoke(record_command.command, given, catch_exceptions=True)
 
 
@@ -82,6 +96,14 @@ def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiSer
     assert "note      jobs are not recorded: /apis/batch/v1/jobs: 403 Forbidden" in result.stderr
     assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 2
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
+
+
+def test_a_recording_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    """With a whole trace of what there was, even of an empty cluster."""
+    with ApiServerDouble(cluster()) as server:
+        result = record(tmp_path, server.url, "--for", "20ms")
+    assert result.exit_code == 0, result.output
+    assert kinds(open_trace([tmp_path / "t.ktr"]))[-1] == "marker"
 
 
 def test_in_a_pipe_there_is_no_progress(tmp_path: Path, server: ApiServerDouble) -> None:
@@ -119,7 +141,7 @@ def test_one_key_gives_the_same_hashes_each_time(tmp_path: Path, server: ApiServ
     """And a random one others."""
 
     def node(*options: str) -> str:
-        record(tmp_path, server.url, "--for", "300ms", *options)
+        record(tmp_path, server.url, *options)
         created = [each.create for each in open_trace([tmp_path / "t.ktr"])]
         return next(each.node.metadata.name for each in created if each.HasField("node"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from replay.importers.kinds import RESOURCES as CARRIED
 from replay.importers.kinds import is_carried
 from replay.importers.registry import open_trace
 from replay.record.errors import ApiError, RecordError, UnreachableError
+from replay.record.followed import Followed
 from replay.record.frames import Folder
 from replay.record.making import trace_of
 from replay.record.resources import RESOURCES
@@ -304,3 +306,33 @@ def test_each_recorded_resource_is_one_that_a_trace_carries() -> None:
 def _plain(path: Path) -> bytes:
     with open_plain(path) as file:
         return file.read()
+
+
+def test_a_version_that_is_never_served_again_is_left_behind(tmp_path: Path) -> None:
+    """As after an API server's store was restored from a backup."""
+    error = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "too large version"}
+    pods = Script(
+        lists=[Listing(items=[], version=90), Listing(items=[make_pod("p", 6)], version=8)],
+        watches=[[event("ERROR", error), CLOSE] for _ in range(6)],
+    )
+    with ApiServerDouble(cluster(Pod=pods)) as server:
+        records = trace(server, tmp_path / "f")
+    assert names(records) == ["p"]
+    assert len([each for each in pods.asked if "watch" not in each]) > 1
+
+
+def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resource never goes missing without a word."""
+
+    def broken(*_: object) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Followed, "end_list", broken)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with (
+        ApiServerDouble(cluster()) as server,
+        pytest.raises(RecordError, match="ValueError: a bug"),
+    ):
+        recorded(server, tmp_path / "f")

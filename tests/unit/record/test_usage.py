@@ -239,3 +239,16 @@ def test_a_folder_without_frames_is_refused(tmp_path: Path) -> None:
     """There is nothing to make a trace of."""
     with pytest.raises(RecordError, match="nothing of a recording"):
         list(trace_of(Folder(tmp_path)))
+
+
+def test_a_node_that_never_tells_is_named(tmp_path: Path) -> None:
+    """The others are sampled all the same."""
+    listed = scripts()
+    nodes = [
+        make_object("Node", name, 1, status={"allocatable": {"memory": "8Gi"}})
+        for name in ("n", "silent")
+    ]
+    listed["/api/v1/nodes"] = Script(lists=[Listing(items=nodes, version=5)])
+    with ApiServerDouble(listed, answers={SUMMARY: summary()}) as server:
+        outcome = recorded(server, tmp_path / "f", usage="kubelet", samples=1)
+    assert outcome.notes == ("nodes that do not tell what is used (1): silent",)
