@@ -147,10 +147,10 @@ def command(
             ),
             for_ns,
         )
-    _tell(recorded)
     _write(output, recorded.folder.path)
     if frames is None:
         shutil.rmtree(recorded.folder.path)
+    _tell(recorded)
     if recorded.broken:
         raise ExitError(SERVICE, f"the recording ended early: {recorded.broken}")
 
@@ -232,7 +232,7 @@ def _tell(recorded: Recorded) -> None:
                 f"          {name}: {told.first:,} at first, {told.events:,} events", err=True
             )
     if recorded.usage:
-        click.echo(f"usage     {recorded.usage}, {state.samples:,} samples", err=True)
+        click.echo(f"usage     {recorded.usage}, samples: {state.samples:,}", err=True)
     else:
         why = state.usage_problem or recorded.usage_why
         text = f"usage     not recorded ({why}): in a replay no kubelet evicts anybody"
