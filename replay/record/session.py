@@ -123,7 +123,9 @@ def record(
     # What a server says of a refusal names its user.
     said = options.redactor.words if options.redactor else str
     notes = [f"{what}: {said(why)}" for what, why in session.notes()]
-    folder.tell({**about, "ended": arrival(now_ns()), "notes": notes, "broken": said(broken)})
+    # On a disk that is full, `broken` tells the same.
+    with contextlib.suppress(OSError):
+        folder.tell({**about, "ended": arrival(now_ns()), "notes": notes, "broken": said(broken)})
     return Recorded(
         folder=folder,
         server=api.address,
@@ -158,6 +160,7 @@ class _Session:
         now_ns: Callable[[], int],
     ) -> None:
         self._ending = Event()
+        self._full = ""
         self._files = [folder.resource(each) for each in options.resources]
         redactor, roster = options.redactor, Roster()
         self._redactor = redactor
@@ -216,12 +219,12 @@ class _Session:
                 return
 
     def flush(self) -> None:
-        """Hand to the system what was received. Raises RecordError where the disk is full."""
+        """Hand to the system what was received; a disk that is full ends the recording."""
         for file in self._files:
             try:
                 file.flush()
             except OSError as error:
-                raise RecordError(f"{file.path}: {error.strerror or error}") from error
+                self._full = f"{file.path}: {error.strerror or error}"
 
     def state(self) -> State:
         """Return how far the recording has come."""
@@ -237,7 +240,8 @@ class _Session:
 
     def broken(self) -> str:
         """Return what ends the recording, "" for nothing."""
-        return next((each.told.broken for each in self._watchers if each.told.broken), "")
+        found = (each.told.broken for each in self._watchers if each.told.broken)
+        return next(found, self._full)
 
     def notes(self) -> list[tuple[str, str]]:
         """Return what of the cluster is missing, and why."""

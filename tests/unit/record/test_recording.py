@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,9 +12,10 @@ import pytest
 from replay.importers.kinds import RESOURCES as CARRIED
 from replay.importers.kinds import is_carried
 from replay.importers.registry import open_trace
+from replay.record import session
 from replay.record.errors import ApiError, RecordError, UnreachableError
 from replay.record.followed import Followed
-from replay.record.frames import Folder
+from replay.record.frames import Folder, LineFile
 from replay.record.making import trace_of
 from replay.record.resources import RESOURCES
 from replay.trace.compression import open_plain
@@ -336,3 +338,21 @@ def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
         pytest.raises(RecordError, match="ValueError: a bug"),
     ):
         recorded(server, tmp_path / "f")
+
+
+def test_a_full_disk_ends_the_recording_and_keeps_what_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the file and what the system says."""
+
+    def full(file: LineFile) -> None:
+        if file.path.name.startswith("pods") and file.lines >= 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    pods = Script(lists=[Listing(items=[make_pod("p", 2)], version=5)])
+    monkeypatch.setattr(session, "_FLUSH_NS", 0)
+    with ApiServerDouble(cluster(Pod=pods)) as server:
+        monkeypatch.setattr(LineFile, "flush", full)
+        outcome = recorded(server, tmp_path / "f")
+    assert outcome.broken.endswith("No space left on device")
+    assert str(tmp_path / "f") in outcome.broken
