@@ -71,6 +71,7 @@ class UsageWish(click.ParamType[str]):
     "usage_wish",
     type=UsageWish(),
     default="auto",
+    metavar=UsageWish.name,
     show_default=True,
     help="Where what pods use comes from: kubelets tell most, metrics.k8s.io memory and CPU.",
 )
@@ -124,13 +125,18 @@ def command(
     Examples:
       reprieve record -o today.ktr --for 10m
       reprieve record --kubeconfig admin.conf --context prod -o prod.ktr --redact
-      reprieve record -o today.ktr --usage prometheus=http://127.0.0.1:9090 --frames today/
+      reprieve record -o today.ktr --usage prometheus=http://127.0.0.1:9090
+      reprieve record -o today.ktr --frames today/   # for replay --compare-recorded
       reprieve record --from today.ktr.frames -o today.ktr      # after a crash
       reprieve validate today.ktr && reprieve replay today.ktr
     """
     if left_folder is not None:
         _write(output, left_folder)
         return
+    if usage_every_ns < 10**9:
+        raise ExitError(
+            REFUSED, "--usage-every: kubelets measure every 10 s or so; give 1s or more"
+        )
     if not output.absolute().parent.is_dir():
         raise ExitError(REFUSED, f"{output}: there is no folder {output.absolute().parent}")
     with _refusing():

@@ -200,6 +200,14 @@ def test_a_source_of_usage_that_is_none_is_refused(tmp_path: Path, usage: str) -
     assert "auto|kubelet|metrics|prometheus=URL|off" in result.output
 
 
+def test_usage_is_sampled_every_second_at_most(tmp_path: Path, server: ApiServerDouble) -> None:
+    """More often would load kubelets and tell nothing new."""
+    refusal = problem(record(tmp_path, server.url, "--usage-every", "100ms"))
+    assert refusal.code == REFUSED
+    assert "give 1s or more" in str(refusal)
+    assert server.seen == []
+
+
 def test_without_the_extra_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ApiServerDouble
 ) -> None:
