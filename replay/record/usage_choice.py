@@ -24,13 +24,6 @@ class Choice:
     why: str
 
 
-def is_wish(text: str) -> bool:
-    """Tell whether `text` asks for usage in a way that `choose` knows."""
-    if text.startswith(_PROMETHEUS):
-        return text.removeprefix(_PROMETHEUS).startswith(("http://", "https://"))
-    return text in {"auto", "kubelet", "metrics", "off"}
-
-
 def choose(wish: str, api: ApiServer) -> Choice:
     """Return the source for "auto", "kubelet", "metrics", "prometheus=URL" or "off".
 
