@@ -142,7 +142,8 @@ class ApiServer:
 
 def plain_pool() -> urllib3.PoolManager:
     """Return connections to servers that are no API server, trusting what this machine trusts."""
-    return urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(CONNECT_S, read=ANSWER_S))
+    timeout = urllib3.Timeout(connect=CONNECT_S, read=ANSWER_S)
+    return urllib3.PoolManager(retries=False, timeout=timeout)
 
 
 def _pool(access: Access, certificate: Certificate | None) -> urllib3.PoolManager:
