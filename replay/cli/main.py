@@ -12,6 +12,7 @@ from services.rpc.version import package_version
 
 _COMMANDS = {
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
+    "record": ("replay.cli.record_command", "Record a live cluster as a trace."),
     "report": ("replay.cli.report_command", "Write a run's report: one page that opens offline."),
     "query": ("replay.cli.query_command", "Ask a run's tables in SQL."),
     "get": ("replay.cli.get_command", "Show the pods, nodes or events of a run at a moment."),

@@ -1,0 +1,276 @@
+"""Reading kubeconfig files, as kubectl does; or a pod's service account where there is none.
+
+Source: kubernetes v1.34 client-go tools/clientcmd (loader.go for merging, client_config.go for
+what stands before what), rest/config.go (InClusterConfig).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from replay.record.access import Access, Certificate, ExecPlugin, Tls
+from replay.record.errors import KubeconfigError
+
+_Raw = Mapping[str, Any]
+_NOTHING: _Raw = {}
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_LISTS = ("clusters", "users", "contexts")
+_INNER = {"clusters": "cluster", "users": "user", "contexts": "context"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A named entry and the file that it stands in."""
+
+    file: Path
+    name: str
+    content: _Raw
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}, {self.name}"
+
+    def text(self, field: str) -> str:
+        value = self.content.get(field)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise KubeconfigError(f"{self.where}.{field}", "a text is wanted")
+        return value
+
+    def part(self, field: str) -> _Raw:
+        value = self.content.get(field)
+        return value if isinstance(value, dict) else _NOTHING
+
+    def pem(self, field: str) -> bytes:
+        """Return what FIELD-data holds, or else the file that FIELD names; b"" for neither."""
+        if data := self.text(f"{field}-data"):
+            try:
+                return base64.b64decode(data, validate=True)
+            except binascii.Error as error:
+                raise KubeconfigError(
+                    f"{self.where}.{field}-data", f"no base64: {error}"
+                ) from error
+        name = self.text(field)
+        return _bytes(self.file.parent / name, f"{self.where}.{field}") if name else b""
+
+
+def load(path: Path | None, context: str, environment: Mapping[str, str] = os.environ) -> Access:
+    """Return how a cluster is reached. Raises KubeconfigError.
+
+    `path` None takes the files of $KUBECONFIG, else ~/.kube/config, else the service account of
+    the pod that this runs in. `context` "" is the current one.
+    """
+    files = _files(path, environment)
+    if not files:
+        return _in_cluster(environment)
+    entries, current = _merged(files)
+    chosen = context or current
+    if not chosen:
+        named = ", ".join(sorted(name for kind, name in entries if kind == "contexts"))
+        problem = (
+            f"there is no current-context; choose one by --context: {named or 'none is there'}"
+        )
+        raise KubeconfigError(_listed(files), problem)
+    found = _entry(entries, "contexts", chosen, files)
+    cluster = _entry(entries, "clusters", found.text("cluster"), files)
+    user_name = found.text("user")
+    user = _entry(entries, "users", user_name, files) if user_name else None
+    return _access(f"{_listed(files)}, context {chosen}", cluster, user)
+
+
+def _files(path: Path | None, environment: Mapping[str, str]) -> list[Path]:
+    if path is not None:
+        return [path]
+    if listed := environment.get("KUBECONFIG"):
+        named = [Path(each) for each in listed.split(os.pathsep) if each]
+        there = [each for each in named if each.exists()]
+        if not there:
+            raise KubeconfigError("$KUBECONFIG", f"no such file: {listed}")
+        return there
+    usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+    if usual.exists():
+        return [usual]
+    if environment.get("KUBERNETES_SERVICE_HOST"):
+        return []
+    raise KubeconfigError(str(usual), "there is no such file; name one by --kubeconfig")
+
+
+def _merged(files: Sequence[Path]) -> tuple[dict[tuple[str, str], _Entry], str]:
+    """Return the first entries by (list, name) of all files, and the first current context."""
+    entries: dict[tuple[str, str], _Entry] = {}
+    current = ""
+    for file in files:
+        config = _parsed(file)
+        current = current or str(config.get("current-context") or "")
+        for kind in _LISTS:
+            for each in _items(config, kind, file):
+                entries.setdefault((kind, str(each.get("name"))), _named(each, kind, file))
+    return entries, current
+
+
+def _parsed(file: Path) -> _Raw:
+    try:
+        config = yaml.safe_load(_bytes(file, str(file)))
+    except yaml.YAMLError as error:
+        raise KubeconfigError(str(file), f"is no YAML: {error}") from error
+    if not isinstance(config, dict):
+        raise KubeconfigError(str(file), "is no kubeconfig: a mapping with clusters is wanted")
+    return config
+
+
+def _items(config: _Raw, kind: str, file: Path) -> Iterator[_Raw]:
+    listed = config.get(kind) or []
+    if not isinstance(listed, list):
+        raise KubeconfigError(f"{file}, {kind}", "a list is wanted")
+    for number, each in enumerate(listed):
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            raise KubeconfigError(f"{file}, {kind}[{number}]", "an entry with a name is wanted")
+        yield each
+
+
+def _named(raw: _Raw, kind: str, file: Path) -> _Entry:
+    content = raw.get(_INNER[kind])
+    name = f"{kind}[{raw['name']}]"
+    return _Entry(file=file, name=name, content=content if isinstance(content, dict) else _NOTHING)
+
+
+def _entry(
+    entries: Mapping[tuple[str, str], _Entry], kind: str, name: str, files: Sequence[Path]
+) -> _Entry:
+    if found := entries.get((kind, name)):
+        return found
+    there = ", ".join(sorted(each for of, each in entries if of == kind)) or "none"
+    problem = f"there is no {_INNER[kind]} {name!r}; there are: {there}"
+    raise KubeconfigError(_listed(files), problem)
+
+
+def _access(name: str, cluster: _Entry, user: _Entry | None) -> Access:
+    server = cluster.text("server").rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise KubeconfigError(f"{cluster.where}.server", f"{server!r} is no http or https URL")
+    ca_pem = cluster.pem("certificate-authority").decode("ascii", "replace")
+    tls = Tls(
+        ca_pem=ca_pem,
+        insecure=cluster.content.get("insecure-skip-tls-verify") is True,
+        server_name=cluster.text("tls-server-name"),
+    )
+    if tls.insecure and ca_pem:
+        problem = "stands beside a certificate authority; one of the two has to go"
+        raise KubeconfigError(f"{cluster.where}.insecure-skip-tls-verify", problem)
+    proxy_url = cluster.text("proxy-url")
+    if user is None:
+        return Access(name=name, server=server, tls=tls, proxy_url=proxy_url)
+    token_file = user.text("tokenFile")
+    return Access(
+        name=name,
+        server=server,
+        tls=tls,
+        proxy_url=proxy_url,
+        token=user.text("token"),
+        token_file=user.file.parent / token_file if token_file else None,
+        username=user.text("username"),
+        password=user.text("password"),
+        certificate=_certificate(user),
+        exec_plugin=_exec_plugin(user, cluster),
+        headers=_impersonation(user),
+    )
+
+
+def _certificate(user: _Entry) -> Certificate | None:
+    chain, key = user.pem("client-certificate"), user.pem("client-key")
+    if not chain and not key:
+        return None
+    if not chain or not key:
+        raise KubeconfigError(user.where, "client-certificate and client-key belong together")
+    return Certificate(chain_pem=chain, key_pem=key)
+
+
+def _exec_plugin(user: _Entry, cluster: _Entry) -> ExecPlugin | None:
+    if provider := user.part("auth-provider"):
+        problem = f"auth-provider {provider.get('name')!r} is of Kubernetes before 1.26; use exec"
+        raise KubeconfigError(user.where, problem)
+    raw = user.part("exec")
+    if not raw:
+        return None
+    where, command = f"{user.where}.exec", raw.get("command")
+    if not isinstance(command, str) or not command:
+        raise KubeconfigError(f"{where}.command", "a program is wanted")
+    version = str(raw.get("apiVersion") or "")
+    if version not in _EXEC_VERSIONS:
+        wanted = " or ".join(_EXEC_VERSIONS)
+        raise KubeconfigError(f"{where}.apiVersion", f"{version!r} is not served: {wanted}")
+    # A path is meant from the file's folder, a bare name is looked for in PATH.
+    if "/" in command:
+        command = str(user.file.parent / command)
+    return ExecPlugin(
+        command=command,
+        arguments=tuple(str(each) for each in raw.get("args") or ()),
+        environment={str(each["name"]): str(each["value"]) for each in raw.get("env") or ()},
+        api_version=version,
+        install_hint=str(raw.get("installHint") or ""),
+        is_interactive=raw.get("interactiveMode") != "Never",
+        cluster=_told(cluster) if raw.get("provideClusterInfo") is True else None,
+    )
+
+
+def _told(cluster: _Entry) -> _Raw:
+    """Return what a plugin is told of the cluster."""
+    ca = cluster.pem("certificate-authority")
+    told = {
+        "server": cluster.text("server"),
+        "tls-server-name": cluster.text("tls-server-name"),
+        "insecure-skip-tls-verify": cluster.content.get("insecure-skip-tls-verify"),
+        "certificate-authority-data": base64.b64encode(ca).decode() if ca else None,
+        "proxy-url": cluster.text("proxy-url"),
+        "config": _plugin_config(cluster),
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _plugin_config(cluster: _Entry) -> object:
+    for each in cluster.content.get("extensions") or ():
+        if isinstance(each, dict) and each.get("name") == "client.authentication.k8s.io/exec":
+            return each.get("extension")
+    return None
+
+
+def _impersonation(user: _Entry) -> dict[str, str]:
+    if user.content.get("as-groups") or user.content.get("as-user-extra"):
+        problem = "as-groups and as-user-extra are not served; give the user its own role"
+        raise KubeconfigError(user.where, problem)
+    wanted = {"Impersonate-User": user.text("as"), "Impersonate-Uid": user.text("as-uid")}
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _in_cluster(environment: Mapping[str, str]) -> Access:
+    host = environment["KUBERNETES_SERVICE_HOST"]
+    port = environment.get("KUBERNETES_SERVICE_PORT", "443")
+    ca = _bytes(SERVICE_ACCOUNT / "ca.crt", "service account")
+    return Access(
+        name="the pod's service account",
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        tls=Tls(ca_pem=ca.decode("ascii", "replace")),
+        token_file=SERVICE_ACCOUNT / "token",
+    )
+
+
+def _bytes(file: Path, where: str) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        problem = f"{file} cannot be read: {error.strerror or error}"
+        raise KubeconfigError(where, problem) from error
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return os.pathsep.join(str(each) for each in files)

@@ -1,0 +1,238 @@
+"""Following one resource of a live API server: list, watch, watch on, list again after a gap.
+
+Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch, its back-off and its
+watch's timeout) and tools/pager/pager.go (pages, and what follows when a continue token expires).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from threading import Event, Lock
+from typing import Any
+
+import orjson
+
+from replay.record.api import ApiServer, Query, Stream
+from replay.record.errors import ApiError, RecordError, UnreachableError
+from replay.record.followed import Followed, Frame, GoneError, Raw, WatchError
+from replay.record.frames import LineFile, arrival
+from replay.record.resources import Resource
+from replay.record.roster import Roster, name_of
+
+PAGE = 500
+_WATCH_S = 420
+_SILENCE_S = 150.0
+_PAUSE_S, _PAUSE_MAX_S = 0.8, 30.0
+_FAILURES_MAX = 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Told:
+    """What a watcher has to say of itself.
+
+    `first` counts the objects of the first list, `lines` all that watches said, `events` what of it
+    was new; `gaps` says why lists were needed again. `problem` is tried again, `refused` ends the
+    watcher, `broken` the whole recording.
+    """
+
+    is_listed: bool = False
+    objects: int = 0
+    first: int = 0
+    events: int = 0
+    lines: int = 0
+    resumed: int = 0
+    gaps: list[str] = field(default_factory=list)
+    problem: str = ""
+    refused: str = ""
+    broken: str = ""
+
+
+class Watcher:
+    """Follows one resource until `ending` is set; `run` is a thread's.
+
+    `redact` is put on each object before anything of it is kept; it returns None for one that
+    cannot be read.
+    """
+
+    def __init__(
+        self,
+        resource: Resource,
+        *,
+        api: ApiServer,
+        file: LineFile,
+        roster: Roster,
+        ending: Event,
+        now_ns: Callable[[], int],
+        redact: Callable[[Raw], Raw | None],
+        page: int = PAGE,
+        pause_s: float = _PAUSE_S,
+    ) -> None:
+        self.resource = resource
+        self.told = Told()
+        self._api = api
+        self._file = file
+        self._roster = roster
+        self._ending = ending
+        self._now_ns = now_ns
+        self._redact = redact
+        self._page = page
+        self._pause_s = pause_s
+        self._heard = 0
+        self._followed = Followed(resource)
+        self._lock = Lock()
+        self._stream: Stream | None = None
+
+    def run(self) -> None:
+        """List and watch until the end; whatever goes wrong is told."""
+        try:
+            self._follow()
+        except (RecordError, OSError) as error:
+            self.told.broken = str(error)
+        except Exception as error:
+            # A thread that ends without a word would leave a recording without this resource.
+            self.told.broken = f"{self.resource.name}: {type(error).__name__}: {error}"
+            raise
+
+    def interrupt(self) -> None:
+        """Let a watch that waits end soon; `ending` is set already."""
+        with self._lock:
+            if self._stream is not None:
+                self._stream.stop()
+
+    def _follow(self) -> None:
+        pauses, gap = 0, ""
+        while not self._ending.is_set():
+            heard = self._heard
+            try:
+                if not self._followed.version:
+                    self._list(gap)
+                self._watch()
+            except GoneError as error:
+                gap = self._lost(str(error))
+            except ApiError as error:
+                if error.status == 401:
+                    raise
+                if error.is_refused:
+                    self.told.refused = str(error)
+                    return
+                if error.is_gone:
+                    gap = self._lost(str(error))
+                self.told.problem = str(error)
+            except UnreachableError as error:
+                self.told.problem = str(error)
+            except WatchError as error:
+                self.told.problem = str(error)
+                if pauses >= _FAILURES_MAX:
+                    # A version that a restored server does not know is never served again.
+                    gap = self._lost(str(error))
+            # Who heard nothing twice in a row waits before asking again.
+            pauses = 0 if self._heard > heard else pauses + 1
+            if pauses > 1:
+                pause_s = self._pause_s * 2.0 ** min(pauses - 2, 10)
+                self._ending.wait(min(pause_s, _PAUSE_MAX_S))
+
+    def _lost(self, why: str) -> str:
+        """Note that a list is needed again; return what the recording says of it."""
+        self._followed.version = ""
+        if self._followed.lists:
+            self.told.gaps.append(why)
+        return (
+            f"{self.resource.name} were listed again, what happened meanwhile is told late: {why}"
+        )
+
+    def _list(self, gap: str) -> None:
+        """List all pages, whole. Raises what requests raise."""
+        followed, more = self._followed, ""
+        names = set[tuple[str, str]]()
+        followed.begin_list()
+        while not self._ending.is_set():
+            answer = self._one_page(more)
+            own = answer.get("metadata") or {}
+            items = [each for each in answer.get("items") or () if isinstance(each, dict)]
+            names.update(map(name_of, items))
+            self._write(followed.page(list(self._read(items))))
+            self._heard += 1
+            more = str(own.get("continue") or "")
+            if more:
+                continue
+            version = str(own.get("resourceVersion") or "")
+            if not version:
+                # It could never be watched on from.
+                raise WatchError(f"{self.resource.path}: a list without a resourceVersion")
+            self._write(followed.end_list(version, gap))
+            self._roster.keep(self.resource.kind, names)
+            if not self.told.is_listed:
+                self.told.is_listed, self.told.first = True, followed.objects
+            return
+
+    def _one_page(self, more: str) -> dict[str, Any]:
+        query = dict[str, str | int](limit=self._page) if self._page else {}
+        if more:
+            query["continue"] = more
+        try:
+            return self._api.get(self.resource.path, query)
+        except ApiError as error:
+            if more and error.is_gone:
+                # A token lives for minutes only: what takes longer comes in one piece.
+                self._page = 0
+            raise
+
+    def _watch(self) -> None:
+        query: Query = {
+            "watch": 1,
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._followed.version,
+            "timeoutSeconds": _WATCH_S,
+        }
+        with self._api.stream(self.resource.path, query, _SILENCE_S) as stream:
+            self.told.problem = ""
+            with self._lock:
+                self._stream = stream
+            try:
+                for line in () if self._ending.is_set() else stream.lines():
+                    self.told.lines += 1
+                    self._take(line)
+                    self._heard += 1
+            finally:
+                with self._lock:
+                    self._stream = None
+                self.told.resumed += not self._ending.is_set()
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event: Any = orjson.loads(line)
+            type_, raw = str(event["type"]), event["object"]
+        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+            problem = f"{self.resource.path}: a line of the watch is no event"
+            raise UnreachableError(problem) from error
+        if not isinstance(raw, dict):
+            return
+        if type_ in {"ADDED", "MODIFIED", "DELETED"}:
+            for each in self._read([raw], is_gone=type_ == "DELETED"):
+                frame = self._followed.event(type_, each)
+                if frame is not None:
+                    self.told.events += 1
+                    self._write([frame])
+        else:
+            self._followed.event(type_, raw)
+
+    def _read(self, items: Iterable[dict[str, Any]], *, is_gone: bool = False) -> Iterator[Raw]:
+        """Yield objects as they are kept: noted by name, then without what no trace carries."""
+        for item in items:
+            own = item.get("metadata")
+            if not isinstance(own, dict):
+                continue
+            self._roster.see(self.resource.kind, item, is_gone=is_gone)
+            own.pop("managedFields", None)
+            named = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
+            kept = self._redact(named)
+            if kept is not None:
+                yield kept
+
+    def _write(self, frames: Iterable[Frame]) -> None:
+        at = arrival(self._now_ns())
+        for frame in frames:
+            event = {"type": frame.type, "object": frame.object}
+            self._file.write({"arrival": at, "event": event})
+        self.told.objects = self._followed.objects

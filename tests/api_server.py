@@ -1,0 +1,222 @@
+"""An API server for tests: it plays lists and watches that were written down before."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Lock, Thread
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+import orjson
+
+Raw = dict[str, Any]
+CLOSE = "close"
+"""Ends a watch in good order, as a server does after its timeout."""
+BREAK = "break"
+"""Ends a watch in the middle of a line, as a lost connection does."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Listing:
+    """What a list answers: objects, as of a version; `expires` refuses that many further pages."""
+
+    items: Sequence[Raw]
+    version: int
+    expires: int = 0
+
+
+Refusal = tuple[int, str, str]
+"""HTTP's status, and the reason and message of a Status."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Script:
+    """One resource: what each list answers and what each watch says, one after the other.
+
+    The last list is answered again and again; after the last watch, watches say nothing and stay.
+    A watch's entries are events, CLOSE or BREAK. `refusal` is for every request. `asked` keeps the
+    queries.
+    """
+
+    lists: list[Listing | Refusal] = field(default_factory=lambda: [Listing(items=(), version=1)])
+    watches: list[list[Raw | str] | Refusal] = field(default_factory=list)
+    refusal: Refusal | None = None
+    asked: list[dict[str, str]] = field(default_factory=list)
+    held: bool = False
+
+
+class ApiServerDouble:
+    """Serves scripts by path, and other answers; a context. `lines` counts what watches said.
+
+    `answers` are plain objects by path, or refusals. `bearer`, where it is set, is the token that a
+    request must bring; `seen` are the Authorization headers that came. `series` are what a
+    Prometheus answers, by a piece of the query.
+    """
+
+    def __init__(
+        self,
+        scripts: dict[str, Script],
+        *,
+        answers: dict[str, Raw | Refusal] | None = None,
+        tls: ssl.SSLContext | None = None,
+        bearer: str = "",
+    ) -> None:
+        self.scripts = scripts
+        self.answers = {"/version": {"gitVersion": "v1.34.1"}, **(answers or {})}
+        self.bearer = bearer
+        self.seen: list[str] = []
+        self.series: dict[str, list[Raw]] = {}
+        self.lines = 0
+        self.lock = Lock()
+        self.stopping = Event()
+        self._server = _Server(self)
+        self._scheme = "http"
+        if tls is not None:
+            self._scheme = "https"
+            self._server.socket = tls.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Return the server's address."""
+        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
+
+    def is_told(self, lines: int) -> bool:
+        """Tell whether all that was written down was said, and `lines` of it were heard."""
+        with self.lock:
+            told = all(each.held or each.refusal for each in self.scripts.values())
+            return told and lines >= self.lines
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Every resource's watcher connects at once.
+    request_queue_size = 128
+
+    def __init__(self, double: ApiServerDouble) -> None:
+        self.double = double
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that went away."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        """Answer a list, a watch, or anything else that was written down."""
+        double, parsed = self.server.double, urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parsed.query).items()}
+        double.seen.append(self.headers.get("Authorization") or "")
+        script = double.scripts.get(parsed.path)
+        if double.bearer and double.seen[-1] != f"Bearer {double.bearer}":
+            self._send((401, "Unauthorized", "Unauthorized"))
+        elif parsed.path == "/api/v1/query" and double.series:
+            self._send(self._queried(query["query"]))
+        elif script is None:
+            self._send(double.answers.get(parsed.path, (404, "NotFound", "not found")))
+        elif script.refusal:
+            self._send(script.refusal)
+        elif "watch" in query:
+            self._watch(script, query)
+        else:
+            self._send(self._listed(script, query))
+
+    def _send(self, answer: Raw | Refusal) -> None:
+        status = 200
+        if isinstance(answer, tuple):
+            status, reason, message = answer
+            answer = {"kind": "Status", "code": status, "reason": reason, "message": message}
+        body = orjson.dumps(answer)
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _queried(self, query: str) -> Raw:
+        found = (each for piece, each in self.server.double.series.items() if piece in query)
+        return {"status": "success", "data": {"result": next(found, [])}}
+
+    def _listed(self, script: Script, query: dict[str, str]) -> Raw | Refusal:
+        with self.server.double.lock:
+            script.asked.append(query)
+            listing = script.lists[0]
+            if isinstance(listing, tuple):
+                script.lists.pop(0)
+                return listing
+            first = int(query.get("continue", "0"))
+            if first and listing.expires:
+                listing.expires -= 1
+                return 410, "Expired", "The provided continue parameter is too old"
+            end = first + int(query.get("limit", "1000000"))
+            more = end < len(listing.items)
+            if not more and len(script.lists) > 1:
+                script.lists.pop(0)
+        # As an API server does, items come without kind and apiVersion.
+        items = [_without_kind(each) for each in listing.items[first:end]]
+        metadata: Raw = {"resourceVersion": str(listing.version)}
+        return {
+            "kind": "List",
+            "metadata": {**metadata, **({"continue": str(end)} if more else {})},
+            "items": items,
+        }
+
+    def _watch(self, script: Script, query: dict[str, str]) -> None:
+        with self.server.double.lock:
+            script.asked.append(query)
+            said = script.watches.pop(0) if script.watches else []
+            is_last = not script.watches
+        if isinstance(said, tuple):
+            script.held = is_last
+            self._send(said)
+            return
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.wfile.flush()
+        self.close_connection = True
+        for entry in said:
+            if entry == BREAK:
+                self._chunk(b'{"type":"ADDED","obj')
+                return
+            if isinstance(entry, dict):
+                self._say(entry)
+        if CLOSE not in said:
+            script.held = is_last
+            self.server.double.stopping.wait()
+        self._chunk(b"")
+
+    def _say(self, event: Raw) -> None:
+        """Say an event in two pieces, as a slow network would bring it."""
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+        with self.server.double.lock:
+            self.server.double.lines += 1
+        self._chunk(line[: len(line) // 2])
+        self._chunk(line[len(line) // 2 :])
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+
+def _without_kind(raw: Raw) -> Raw:
+    return {name: value for name, value in raw.items() if name not in {"kind", "apiVersion"}}

@@ -1,0 +1,120 @@
+"""Recording as a process: Ctrl-C ends it with a trace, kill -9 leaves what it received."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.importers.registry import open_trace
+from replay.record.frames import Folder
+from replay.record.making import trace_of
+from tests.api_server import ApiServerDouble, Listing, Raw, Script
+from tests.e2e.replays import ROOT, bindings, run
+from tests.unit.importers.builders import kinds, make_object, make_pod
+from tests.unit.record.recording import cluster, event, fast, trace
+from tests.unit.record.test_command import kubeconfig
+
+pytestmark = pytest.mark.e2e
+GI = 1 << 30
+SUMMARY = "/api/v1/nodes/n/proxy/stats/summary"
+SECONDS_MAX = 30.0
+
+
+def node() -> Raw:
+    """Return a node of 4 CPU and 8 GiB."""
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    ready = {"type": "Ready", "status": "True"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    return make_object("Node", "n", 1, status=status)
+
+
+def server(**others: Script) -> ApiServerDouble:
+    """Return a server of one node to which a pod comes."""
+    pods = Script(watches=[[event("ADDED", make_pod("p", 6))]])
+    nodes = Script(lists=[Listing(items=[node()], version=5)])
+    return ApiServerDouble(cluster(**{"Node": nodes, "Pod": pods, **others}))
+
+
+@contextmanager
+def recorder(folder: Path, url: str) -> Iterator[subprocess.Popen[str]]:
+    """Run `reprieve record` and wait until a pod's event is on the disk."""
+    command = ["-m", "replay.cli.main", "record", "--kubeconfig", kubeconfig(folder, url)]
+    process = subprocess.Popen(
+        [sys.executable, *command, "-o", str(folder / "t.ktr")],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        file, began = folder / "t.ktr.frames" / "pods.watch.jsonl.zst", time.monotonic()
+        while not file.exists() or b"p" not in _names(file):
+            assert process.poll() is None
+            assert time.monotonic() - began < SECONDS_MAX
+            time.sleep(0.01)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _names(file: Path) -> bytes:
+    if not file.stat().st_size:
+        return b""
+    created = [each.pod_create for each in open_trace([file]) if each.HasField("pod_create")]
+    return b",".join(each.pod.metadata.name.encode() for each in created)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_recording_with_a_whole_trace(tmp_path: Path, number: int) -> None:
+    """And the folder of frames is gone."""
+    with server() as double, recorder(tmp_path, double.url) as process:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=SECONDS_MAX)
+        assert process.returncode == 0, said
+    assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 1
+    assert not (tmp_path / "t.ktr.frames").exists()
+
+
+def test_a_killed_recorder_leaves_what_it_received(tmp_path: Path) -> None:
+    """As a recording of watches, and for --from."""
+    with server() as double, recorder(tmp_path, double.url) as process:
+        process.kill()
+        process.wait()
+    folder = tmp_path / "t.ktr.frames"
+    assert kinds(open_trace([folder])).count("pod_create") == 1
+    records = list(trace_of(Folder(folder)))
+    assert kinds(records).count("pod_create") == 1
+    assert "issue broken-off" in kinds(records)
+
+
+def test_what_was_recorded_is_replayed_to_the_end_with_its_evictions(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Usage comes from the kubelet: 8 GiB less 8 are below the threshold of 100 MiB."""
+    conditions = (("PodScheduled", "True", ""),)
+    hog = make_pod("hog", 2, node="n", phase="Running", conditions=conditions)
+    used = {
+        "node": {"memory": {"workingSetBytes": 8 * GI}},
+        "pods": [
+            {
+                "podRef": {"name": "hog", "namespace": "default"},
+                "memory": {"workingSetBytes": 7 * GI},
+            }
+        ],
+    }
+    with server(Pod=Script(lists=[Listing(items=[hog], version=5)])) as double:
+        double.answers[SUMMARY] = used
+        records = trace(double, tmp_path / "f", usage="auto", samples=1, options=fast())
+    # As if the cluster had been recorded for a minute.
+    records[0].header.window_end_ns += 60 * 10**9
+    finished = run(services, records, tmp_path / "run")
+    assert [each.name for each in finished.summary.decided.evicted] == ["memory.available"]
+    assert bindings(finished) == {}

@@ -1,0 +1,97 @@
+"""Recordings of API servers that tests play, and what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from replay.record.access import Access
+from replay.record.api import ApiServer
+from replay.record.frames import Folder
+from replay.record.making import trace_of
+from replay.record.resources import RESOURCES, Resource
+from replay.record.session import Options, Recorded, State, record
+from replay.record.usage_choice import choose
+from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
+from tests.api_server import ApiServerDouble, Raw, Script
+
+PATHS = {each.kind: each.path for each in RESOURCES}
+SECONDS_MAX = 20.0
+
+
+def event(type_: str, raw: Raw) -> Raw:
+    """Return a watch's event."""
+    return {"type": type_, "object": raw}
+
+
+def gone() -> Raw:
+    """Return the event that says that a resourceVersion is too old."""
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+    return event("ERROR", status)
+
+
+def cluster(**scripts: Script) -> dict[str, Script]:
+    """Return the scripts of all resources by path; those that are not named (by kind) are empty."""
+    return {path: scripts.get(kind, Script()) for kind, path in PATHS.items()}
+
+
+def access(server: ApiServerDouble) -> Access:
+    """Return how a server is reached by who needs no credentials."""
+    return Access(name="a test", server=server.url)
+
+
+def recorded(
+    server: ApiServerDouble,
+    folder: Path,
+    *,
+    options: Options | None = None,
+    usage: str = "off",
+    samples: int = 0,
+    how: Access | None = None,
+) -> Recorded:
+    """Record until all that the server has was heard, and usage was sampled so many times."""
+    api = ApiServer(how or access(server), time.time_ns)
+    began = time.monotonic()
+
+    def go_on(state: State) -> bool:
+        time.sleep(0.002)
+        assert time.monotonic() - began < SECONDS_MAX, (state, server.lines)
+        lines = sum(each.lines for each in state.told.values())
+        done = state.listed == len(state.told) and state.samples >= samples
+        return not (done and server.is_told(lines))
+
+    return record(
+        api,
+        Folder.create(folder),
+        choose(usage, api),
+        options=options or fast(),
+        now_ns=time.time_ns,
+        go_on=go_on,
+    )
+
+
+def fast(**others: object) -> Options:
+    """Return options that wait for nothing."""
+    return Options(pause_s=0.001, usage_every_s=0.002, **others)  # type: ignore[arg-type] # tests name them
+
+
+def trace(server: ApiServerDouble, folder: Path, **how: object) -> list[Record]:
+    """Record and return the trace."""
+    recorded(server, folder, **how)  # type: ignore[arg-type] # as above
+    return list(trace_of(Folder(folder)))
+
+
+def issue_kinds(records: Iterable[Record]) -> list[str]:
+    """Return the kinds of a trace's issues."""
+    return [each.kind for each in issues(records)]
+
+
+def issues(records: Iterable[Record]) -> list[ImportIssue]:
+    """Return a trace's issues."""
+    return [each.issue for each in records if each.HasField("issue")]
+
+
+def resource(kind: str) -> Resource:
+    """Return a resource by its kind."""
+    return next(each for each in RESOURCES if each.kind == kind)

@@ -1,0 +1,253 @@
+"""`reprieve record` as its users meet it: options, reports, refusals."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from replay.cli import record_command
+from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
+from replay.cli.record_command import line
+from replay.importers.registry import open_trace
+from replay.record import live
+from replay.record.session import Recorded, State
+from replay.record.watcher import Told
+from tests.api_server import ApiServerDouble, Listing, Script
+from tests.unit.importers.builders import kinds, make_object, make_pod
+from tests.unit.record.recording import SECONDS_MAX, cluster, event
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
+    """Yield a server of one node, one pod that was there, and one that comes."""
+    node = make_object("Node", "acme-node", 1, status={"allocatable": {"cpu": "4"}})
+    pods = Script(
+        lists=[Listing(items=[make_pod("acme-old", 2)], version=5)],
+        watches=[[event("ADDED", make_pod("acme-new", 6))]],
+    )
+    scripts = cluster(
+        Node=Script(lists=[Listing(items=[node], version=5)]),
+        Pod=pods,
+        Job=Script(refusal=(403, "Forbidden", 'User "acme" cannot list jobs')),
+    )
+    with ApiServerDouble(scripts) as double:
+
+        def until_all_is_told(wishes: live.Wishes, go_on: Callable[[State], bool]) -> Recorded:
+            before, began = double.lines, time.monotonic()
+
+            def goes_on(state: State) -> bool:
+                assert time.monotonic() - began < SECONDS_MAX, state
+                lines = before + sum(each.lines for each in state.told.values())
+                done = state.listed == len(state.told) and double.is_told(lines)
+                return go_on(state) and not done
+
+            return record_live(wishes, goes_on)
+
+        record_live = live.record_live
+        monkeypatch.setattr(live, "record_live", until_all_is_told)
+        yield double
+
+
+@pytest.fixture(autouse=True)
+def period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the recording often, so that no test waits."""
+    monkeypatch.setattr(record_command, "_PERIOD_S", 0.01)
+
+
+def kubeconfig(folder: Path, url: str) -> str:
+    """Write a kubeconfig for a server and return its path."""
+    raw: dict[str, Any] = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(raw))
+    return str(path)
+
+
+def record(folder: Path, url: str, *options: str) -> Result:
+    """Run the command."""
+    given = ["--kubeconfig", kubeconfig(folder, url), "-o", str(folder / "t.ktr"), *options]
+    return CliRunner().invoke(record_command.command, given, catch_exceptions=True)
+
+
+def problem(result: Result) -> ExitError:
+    """Return what ended a command."""
+    assert isinstance(result.exception, ExitError), result.output
+    return result.exception
+
+
+def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiServerDouble) -> None:
+    """The report says what was recorded, what was not, and that nobody is evicted without usage."""
+    result = record(tmp_path, server.url)
+    assert result.exit_code == 0, result.output
+    assert f"of {server.url} (v1.34.1)" in result.stderr
+    assert "pods: 1 at first, 1 events" in result.stderr
+    assert "usage     not recorded (neither kubelets nor metrics.k8s.io" in result.stderr
+    assert "in a replay no kubelet evicts anybody" in result.stderr
+    assert "note      jobs are not recorded: /apis/batch/v1/jobs: 403 Forbidden" in result.stderr
+    assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 2
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
+
+
+def test_a_recording_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    """With a whole trace of what there was, even of an empty cluster."""
+    with ApiServerDouble(cluster()) as server:
+        result = record(tmp_path, server.url, "--for", "20ms")
+    assert result.exit_code == 0, result.output
+    assert kinds(open_trace([tmp_path / "t.ktr"]))[-1] == "marker"
+
+
+def test_in_a_pipe_there_is_no_progress(tmp_path: Path, server: ApiServerDouble) -> None:
+    """Nothing but the report, on standard error."""
+    result = record(tmp_path, server.url)
+    assert result.stdout == ""
+    assert "Ctrl-C" not in result.stderr
+
+
+def test_frames_are_kept_where_somebody_wants_them(tmp_path: Path, server: ApiServerDouble) -> None:
+    """And are a recording that can be read again, with the same outcome."""
+    frames = tmp_path / "frames"
+    assert record(tmp_path, server.url, "--frames", str(frames)).exit_code == 0
+    again = ["--from", str(frames), "-o", str(tmp_path / "again.ktr")]
+    assert CliRunner().invoke(record_command.command, again).exit_code == 0
+    assert (tmp_path / "again.ktr").read_bytes() == (tmp_path / "t.ktr").read_bytes()
+
+
+@pytest.mark.parametrize("options", [("--redact",), ("--redact-key", "k")])
+def test_a_redacted_recording_holds_no_name(
+    tmp_path: Path, server: ApiServerDouble, options: tuple[str, ...]
+) -> None:
+    """Neither in the trace nor in the frames; the terminal still says what was refused."""
+    frames = tmp_path / "frames"
+    result = record(tmp_path, server.url, "--frames", str(frames), *options)
+    assert 'User "acme" cannot list' in result.stderr
+    assert b"acme" not in (frames / "recording.json").read_bytes()
+    records = list(open_trace([tmp_path / "t.ktr"]))
+    assert kinds(records).count("pod_create") == 2
+    assert "acme" not in str(records)
+    assert server.url not in str(records)
+
+
+def test_one_key_gives_the_same_hashes_each_time(tmp_path: Path, server: ApiServerDouble) -> None:
+    """And a random one others."""
+
+    def node(*options: str) -> str:
+        record(tmp_path, server.url, *options)
+        created = [each.create for each in open_trace([tmp_path / "t.ktr"])]
+        return next(each.node.metadata.name for each in created if each.HasField("node"))
+
+    assert node("--redact-key", "k") == node("--redact-key", "k") != node("--redact")
+
+
+def test_a_server_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
+    """One error, with what to look at."""
+    with ApiServerDouble({}) as gone:
+        url = gone.url
+    refusal = problem(record(tmp_path, url))
+    assert refusal.code == SERVICE
+    assert "Is this the right --context" in str(refusal)
+    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+
+
+def test_who_is_not_known_is_told_what_to_do(tmp_path: Path, server: ApiServerDouble) -> None:
+    """Before a folder is made."""
+    server.bearer = "another"
+    refusal = problem(record(tmp_path, server.url))
+    assert refusal.code == SERVICE
+    assert "renew the kubeconfig's credentials" in str(refusal)
+    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+
+
+def test_where_all_is_forbidden_nothing_is_left(tmp_path: Path) -> None:
+    """And the cluster role is pointed at."""
+    no = Script(refusal=(403, "Forbidden", "no"))
+    with ApiServerDouble(dict.fromkeys(cluster(), no)) as server:
+        refusal = problem(record(tmp_path, server.url))
+    assert "docs/record.md" in str(refusal)
+    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+
+
+def test_a_context_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    """With those that are."""
+    refusal = problem(record(tmp_path, "http://127.0.0.1:1", "--context", "prod"))
+    assert refusal.code == REFUSED
+    assert "there is no context 'prod'; there are: c" in str(refusal)
+
+
+def test_an_output_without_a_folder_is_refused_before_anything_is_recorded(
+    tmp_path: Path, server: ApiServerDouble
+) -> None:
+    """An hour of recording is not lost to a typing error."""
+    refusal = problem(record(tmp_path, server.url, "-o", str(tmp_path / "no" / "t.ktr")))
+    assert "there is no folder" in str(refusal)
+    assert server.seen == []
+
+
+@pytest.mark.parametrize("usage", ["all", "prometheus=here", "http://x"])
+def test_a_source_of_usage_that_is_none_is_refused(tmp_path: Path, usage: str) -> None:
+    """With those that are."""
+    result = record(tmp_path, "http://127.0.0.1:1", "--usage", usage)
+    assert result.exit_code == 2
+    assert "auto|kubelet|metrics|prometheus=URL|off" in result.output
+
+
+def test_usage_is_sampled_every_second_at_most(tmp_path: Path, server: ApiServerDouble) -> None:
+    """More often would load kubelets and tell nothing new."""
+    refusal = problem(record(tmp_path, server.url, "--usage-every", "100ms"))
+    assert refusal.code == REFUSED
+    assert "give 1s or more" in str(refusal)
+    assert server.seen == []
+
+
+def test_without_the_extra_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ApiServerDouble
+) -> None:
+    """What to install, instead of a module's name."""
+    for name in [each for each in sys.modules if each.startswith(("urllib3", "replay.record."))]:
+        if name not in {"replay.record.errors"}:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    refusal = problem(record(tmp_path, server.url))
+    assert refusal.code == REFUSED
+    assert 'pip install "reprieve[record]"' in str(refusal)
+
+
+def test_a_trace_that_cannot_be_made_leaves_the_frames_and_says_how_to_go_on(
+    tmp_path: Path, server: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C, or a file that cannot be written."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(record_command, "write_trace", interrupted)
+    refusal = problem(record(tmp_path, server.url))
+    assert refusal.code == INTERRUPTED
+    assert f"reprieve record --from {tmp_path / 't.ktr.frames'} -o" in str(refusal)
+    assert (tmp_path / "t.ktr.frames" / "pods.watch.jsonl.zst").exists()
+
+
+def test_the_line_tells_time_kinds_objects_events_and_what_goes_wrong() -> None:
+    """A problem that is tried again stands at its end, each once."""
+    state = State(
+        told={
+            "pods": Told(is_listed=True, objects=1500, events=3, problem="/api/v1/pods: away"),
+            "jobs": Told(refused="403"),
+            "nodes": Told(problem="/api/v1/pods: away"),
+        },
+        samples=2,
+        usage_problem="",
+    )
+    assert line(75.2, state) == (
+        "1m15s recorded · 2 of 3 kinds listed · 1,500 objects · 3 events · 2 samples of usage · "
+        "/api/v1/pods: away · Ctrl-C ends"
+    )

@@ -1,0 +1,186 @@
+"""What redaction hides, what it keeps, and that what matched still matches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from replay.importers.kinds import to_object
+from replay.record.redact import Redactor
+from tests.unit.importers.builders import make_object, make_pod
+
+Raw = dict[str, Any]
+REDACTOR = Redactor(b"a key")
+
+
+def redacted(raw: Raw) -> Any:
+    """Return an object redacted."""
+    return REDACTOR.object(raw)
+
+
+def test_equal_texts_become_equal_hashes_and_other_keys_give_others() -> None:
+    """Within a trace a hash stands for one text; without the key nobody can try texts out."""
+    assert REDACTOR.text("web") == Redactor(b"a key").text("web") != REDACTOR.text("api")
+    assert REDACTOR.text("web") != Redactor(b"another").text("web")
+    assert "web" not in REDACTOR.text("web")
+
+
+def test_a_hash_is_a_name_that_kubernetes_takes() -> None:
+    """Lower case, from a letter on, short."""
+    hashed = REDACTOR.text("Some/Name with everything")
+    assert hashed.isalnum()
+    assert hashed.islower()
+    assert hashed[0].isalpha()
+    assert len(hashed) < 20
+
+
+@pytest.mark.parametrize("text", ["", "default", "kube-system", "true", "42", "-1", "linux"])
+def test_kubernetes_own_words_and_whole_numbers_are_kept(text: str) -> None:
+    """Gt and Lt compare numbers; "default" names nobody."""
+    assert REDACTOR.text(text) == text
+
+
+def test_the_number_of_a_stateful_sets_pod_is_kept() -> None:
+    """A replay's StatefulSet knows its pods by it."""
+    assert REDACTOR.text("db-12") == f"{REDACTOR.text('db')}-12"
+    assert REDACTOR.text("data-db-0") == f"{REDACTOR.text('data-db')}-0"
+
+
+def test_what_a_name_is_generated_from_still_begins_it_with_a_dash() -> None:
+    """GenerateName appends to it."""
+    assert REDACTOR.text("web-") == f"{REDACTOR.text('web')}-"
+
+
+def test_selectors_still_match() -> None:
+    """Labels, match labels, match expressions and a Service's selector are hashed alike."""
+    pod = redacted(make_pod("p", 1, metadata={"labels": {"acme.io/team": "blue"}}))
+    budget = redacted(
+        make_object(
+            "PodDisruptionBudget",
+            "b",
+            2,
+            spec={
+                "selector": {
+                    "matchLabels": {"acme.io/team": "blue"},
+                    "matchExpressions": [
+                        {"key": "acme.io/team", "operator": "In", "values": ["blue", "red"]}
+                    ],
+                }
+            },
+        )
+    )
+    [(key, value)] = pod["metadata"]["labels"].items()
+    assert "acme" not in key
+    assert budget["spec"]["selector"]["matchLabels"] == {key: value}
+    expression = budget["spec"]["selector"]["matchExpressions"][0]
+    assert (expression["key"], expression["values"][0]) == (key, value)
+    assert expression["operator"] == "In"
+
+
+def test_taints_and_tolerations_nodes_and_host_names_still_match() -> None:
+    """A node's name is also a label of it, and what a matchFields term asks for."""
+    node = redacted(
+        make_object(
+            "Node",
+            "node-of-acme",
+            1,
+            metadata={"labels": {"kubernetes.io/hostname": "node-of-acme"}},
+            spec={"taints": [{"key": "acme", "value": "x", "effect": "NoSchedule"}]},
+        )
+    )
+    pod = redacted(
+        make_pod(
+            "p",
+            2,
+            node="node-of-acme",
+            spec={"tolerations": [{"key": "acme", "operator": "Equal", "value": "x"}]},
+        )
+    )
+    name = node["metadata"]["name"]
+    assert node["metadata"]["labels"] == {"kubernetes.io/hostname": name}
+    assert pod["spec"]["nodeName"] == name
+    taint, toleration = node["spec"]["taints"][0], pod["spec"]["tolerations"][0]
+    assert taint["effect"] == "NoSchedule"
+    assert (taint["key"], taint["value"]) == (toleration["key"], toleration["value"])
+    assert b"acme" not in orjson.dumps([node, pod])
+
+
+def test_an_image_without_a_tag_is_the_nodes_latest() -> None:
+    """ImageLocality adds the tag before it compares."""
+    assert REDACTOR.image("registry.acme:5000/web") == REDACTOR.image(
+        "registry.acme:5000/web:latest"
+    )
+    assert REDACTOR.image("web:1") != REDACTOR.image("web:2")
+    assert REDACTOR.image("web").rpartition(":")[2] == "x"
+
+
+def test_environments_commands_and_most_annotations_are_left_out() -> None:
+    """No trace carries them; kubectl's last-applied annotation would hold the whole manifest."""
+    raw = make_pod(
+        "p",
+        1,
+        metadata={
+            "annotations": {
+                "kubectl.kubernetes.io/last-applied-configuration": "secret",
+                "reprieve/service-time": "90s",
+            }
+        },
+        spec={
+            "containers": [
+                {
+                    "name": "c",
+                    "command": ["secret"],
+                    "env": [{"name": "PASSWORD", "value": "secret"}],
+                    "resources": {"requests": {"cpu": "250m", "nvidia.com/gpu": "1"}},
+                }
+            ]
+        },
+    )
+    result = redacted(raw)
+    assert b"secret" not in orjson.dumps(result)
+    assert result["metadata"]["annotations"] == {"reprieve/service-time": "90s"}
+    assert result["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "250m",
+        "nvidia.com/gpu": "1",
+    }
+
+
+def test_what_the_scheduler_said_keeps_its_words_and_loses_names() -> None:
+    """So that decisions can still be compared; a taint's value is hashed as the taint's is."""
+    said = (
+        "0/3 nodes are available: 1 node(s) had untolerated taint {acme: blue}, 2 Insufficient "
+        'cpu. persistentvolumeclaim "invoices" not found. preemption: 0/3 nodes are available.'
+    )
+    assert REDACTOR.words(said) == said.replace("acme", REDACTOR.key("acme")).replace(
+        "blue", REDACTOR.text("blue")
+    ).replace("invoices", REDACTOR.text("invoices"))
+
+
+def test_what_a_kubelet_said_of_an_eviction_still_names_the_resource() -> None:
+    """The importer reads the signal from it."""
+    said = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Ki."
+    assert REDACTOR.words(said) == said
+
+
+def test_a_redacted_object_is_one_that_a_trace_takes() -> None:
+    """Budgets' percentages, times and quantities stay what they are."""
+    raw = make_object(
+        "PodDisruptionBudget",
+        "b",
+        1,
+        spec={"minAvailable": "50%", "selector": {}},
+        status={"disruptedPods": {"web-abc": "2026-01-01T00:00:00Z"}, "disruptionsAllowed": 1},
+    )
+    result = redacted(raw)
+    assert result["spec"]["minAvailable"] == "50%"
+    assert list(result["status"]["disruptedPods"]) == [REDACTOR.text("web-abc")]
+    assert to_object(result).HasField("pod_disruption_budget")
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_counted() -> None:
+    """Nothing of it may stay as it was."""
+    redactor = Redactor(b"k")
+    assert redactor.object(make_pod("p", 1, spec={"priority": "high"})) is None
+    assert redactor.unreadable == 1
