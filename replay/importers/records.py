@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 
-from replay.importers.issues import Issues
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
+from reprieve.trace.v1alpha1.trace_pb2 import (
+    Header,
+    ImportIssue,
+    PodCreate,
+    PodLife,
+    Record,
+    Template,
+)
 
 
 class Numbering:
@@ -39,7 +45,7 @@ class Numbering:
         header.format_version = 1
         return self.record(header.start_ns, header=header)
 
-    def issues(self, issues: Issues) -> Iterator[Record]:
+    def issues(self, issues: Iterable[ImportIssue]) -> Iterator[Record]:
         """Return a record for each issue, at the time of the last record."""
         for each in issues:
             yield self.record(self._at_ns, issue=each)

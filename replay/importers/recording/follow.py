@@ -26,6 +26,8 @@ from replay.importers.recording.history import History, Step
 from replay.trace.errors import TraceError
 
 Changes = Callable[[Issues], Iterable[Change]]
+FOLLOWED = "followed"
+"""The kind of the issue that counts what stands as recorded."""
 _WORDS = {"bound": "bindings", "preempted": "preemptions", "evicted": "evictions by kubelets"}
 
 
@@ -96,7 +98,7 @@ class _Following:
     def _tell(self) -> None:
         counts = ", ".join(f"{self._decided[name]:,} {words}" for name, words in _WORDS.items())
         message = f"the recording is followed until {_shown(self._until_ns)}: {counts} stand"
-        self._issues.add("followed", "", f"{message} as recorded, and what comes after is free")
+        self._issues.add(FOLLOWED, "", f"{message} as recorded, and what comes after is free")
 
 
 def _decided(step: Step) -> Iterator[str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import Change, kind
-from replay.importers.recording.follow import followed, moment_ns
+from replay.importers.recording.follow import FOLLOWED, followed, moment_ns
 from replay.importers.recording.history import History, Step
 from replay.importers.recording.lives import pod_life
 from replay.importers.recording.objects import ObjectReading
@@ -30,17 +30,20 @@ def interpret(
 
     Raises TraceError where it is to be followed until a moment that is not in it.
     """
-    facts = survey(changes(Issues()))
+    noted = Issues()
+    facts = survey(changes(noted))
     if options.follow_until is not None:
         moment = moment_ns(options.follow_until, header.source, facts.start_ns, facts.end_ns)
         changes = followed(changes, moment)
-        facts = survey(changes(Issues()))
+        noted = Issues()
+        facts = survey(changes(noted))
     issues = Issues()
     output = Output(issues)
     header.start_ns, header.window_end_ns = facts.start_ns, facts.end_ns
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
     header.options.update(options.as_text())
     yield output.numbering.header(header)
+    yield from output.numbering.issues(each for each in noted if each.kind == FOLLOWED)
     yield from _expected(facts, output)
     history = History(issues)
     pods = PodReading(
@@ -54,7 +57,7 @@ def interpret(
         for step in history.follow(change):
             reading: PodReading | ObjectReading = pods if kind(step.new) == "Pod" else objects
             yield from reading.read(_no_earlier(step, facts.start_ns))
-    yield from output.numbering.issues(issues)
+    yield from output.numbering.issues(each for each in issues if each.kind != FOLLOWED)
 
 
 def _no_earlier(step: Step, start_ns: int) -> Step:

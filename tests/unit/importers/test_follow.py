@@ -68,9 +68,10 @@ def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
 
 
 def test_what_stands_as_recorded_is_counted(tmp_path: Path) -> None:
-    """The run's report and `validate` show it."""
+    """The run's notes and `validate` show it; it stands first, wherever a replay stops."""
     records = _followed(tmp_path, _after(10), *_two_pods())
-    told = next(each.message for each in issues(records) if each.kind == "followed")
+    (told,) = (each.message for each in issues(records) if each.kind == "followed")
+    assert records[1].issue.message == told
     assert "until 2026-01-01T00:00:10.000Z" in told
     assert "1 bindings, 0 preemptions, 0 evictions by kubelets stand" in told
 
