@@ -120,9 +120,11 @@ def _with_object(
 
 
 def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
-    if change.value is not None and spec.HasField("priority"):
+    """Give a pod that was admitted what its class gives now; others are admitted in the run."""
+    is_admitted = spec.HasField("priority")
+    if change.value is not None and is_admitted:
         spec.priority = change.value
-    if change.preemption_policy is not None and spec.HasField("preemption_policy"):
+    if change.preemption_policy is not None and (is_admitted or spec.HasField("preemption_policy")):
         spec.preemption_policy = change.preemption_policy
 
 

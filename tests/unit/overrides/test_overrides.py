@@ -49,6 +49,13 @@ def test_the_pods_of_a_class_follow_its_new_value() -> None:
     assert [each.pod.spec.priority for each in pods(records)] == [50, 10]
 
 
+def test_the_admitted_pods_of_a_class_follow_its_new_preemption_policy() -> None:
+    """A recorded pod may have its priority and leave the policy out."""
+    records = changed("priorityClass.batch.preemptionPolicy=Never")
+    policies = [each.pod.spec.preemption_policy for each in pods(records)]
+    assert policies == ["Never", ""]
+
+
 def test_setting_min_available_takes_max_unavailable_away() -> None:
     """They exclude each other in a PodDisruptionBudget."""
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):
