@@ -157,7 +157,9 @@ def _preemptions(a: Preemption | None, b: Preemption | None) -> Iterator[str]:
         yield f"Only in {able} was preemption tried."
         return
     if a.ineligible != b.ineligible:
-        yield f"Whether the pod may preempt: A {a.ineligible or 'yes'}; B {b.ineligible or 'yes'}."
+        mine, theirs = ((each.ineligible or "yes").rstrip(".") for each in (a, b))
+        yield f"Whether the pod may preempt: A {mine}; B {theirs}."
+        return
     by_a = {each.node: each for each in a.candidates}
     by_b = {each.node: each for each in b.candidates}
     for picked, other, name in ((a.picked, by_b, "B"), (b.picked, by_a, "A")):
@@ -168,7 +170,7 @@ def _preemptions(a: Preemption | None, b: Preemption | None) -> Iterator[str]:
     for node in dict.fromkeys(each for each in (a.picked, b.picked) if each):
         if node in by_a and node in by_b:
             yield from _candidates(node, by_a[node], by_b[node])
-    if a.decided_by or b.decided_by:
+    if a.decided_by != b.decided_by:
         yield f"The criterion that picked: A {a.decided_by or 'none'}, B {b.decided_by or 'none'}."
 
 

@@ -18,7 +18,7 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SET = "set:"
 _VALUES_MAX = 100_000
-_OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorded"})
+_OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorded", "free-run"})
 
 
 class GridError(ValueError):
