@@ -40,7 +40,8 @@ Exit codes:
     1  conform: a vector failed; replay --compare-recorded: a decision differs; --assert: a
        check failed; sweep: a replay failed
     2  the command line or an input is refused
-    3  a service cannot be started or reached, or stops answering
+    3  a service cannot be started or reached, or stops answering; record: the API server
+       cannot be reached, or the recording ended early
     4  the run ended, but spans were lost on their way
     5  the run went round at one instant without an end
   130  interrupted; what a replay has recorded until then can be read
