@@ -17,7 +17,6 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.checkpoints import Checkpoints
-from replay.results.deferral import Deferral
 from replay.results.eviction_spans import synchronize_attributes
 from replay.results.manifest import Manifest, trace_files
 from replay.results.recorder import Recorder
@@ -130,17 +129,15 @@ def run_replay(
                 seed=settings.scheduler.seed,
             )
         )
-        deferral = Deferral(recorder)
-        stack.callback(deferral.catch_up)
         scheduler.follow(recorder.traceparent)
         if eviction is not None:
             eviction.follow(recorder.traceparent)
         replay = Replay(
             scheduler,
-            _TimedEviction(eviction, deferral) if eviction is not None else None,
+            _TimedEviction(eviction, recorder) if eviction is not None else None,
             models=settings.models,
-            sink=deferral.decided,
-            observer=deferral,
+            sink=recorder.decided,
+            observer=recorder,
             cluster=Cluster(scheduler.names),
         )
         before = {name: process.cpu_s() for name, process in embedded.processes.items()}
@@ -149,16 +146,13 @@ def run_replay(
 
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
-            if checkpoints is not None and checkpoints.is_due:
-                deferral.catch_up()
-                if not run.has_extenders:
-                    checkpoints.save(now_ns)
+            if checkpoints is not None and checkpoints.is_due and not run.has_extenders:
+                checkpoints.save(now_ns)
 
         collector.calm()
         header = trace_pb2.Header()
         limits = Limits(until_ns=settings.until_ns, progress=report)
         end = replay.run(_noting(records, header), limits)
-        deferral.catch_up()
         delivery = recorder.close()
         usage = {
             name: ProcessUsage(
@@ -184,7 +178,7 @@ def run_replay(
 class _TimedEviction:
     """An eviction service whose exchanges are measured."""
 
-    def __init__(self, service: EvictionService, recorder: Deferral) -> None:
+    def __init__(self, service: EvictionService, recorder: Recorder) -> None:
         self._service = service
         self._recorder = recorder
 

@@ -79,12 +79,8 @@ class Recorder:
         """Return the context of the run's span, for the services' own; "" without spans."""
         return traceparent(self._round_spans.root) if self._round_spans is not None else ""
 
-    def round_told(self, round_: scheduler_pb2.Round, told_ns: int | None = None) -> None:
-        """Write down a round and count what has happened.
-
-        `told_ns` is when it was told, of perf_counter_ns; None is now.
-        """
-        self._told_ns.append(perf_counter_ns() if told_ns is None else told_ns)
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Write down a round and count what has happened."""
         self._round_log.write(round_)
         self.tally.told(round_)
         for event in round_.events:
@@ -94,16 +90,12 @@ class Recorder:
                         self._pod_added(event)
                 case "delete":
                     self.tally.pod_gone(event.delete.uid)
+        self._told_ns.append(perf_counter_ns())
 
-    def outcomes(
-        self,
-        round_: scheduler_pb2.Round,
-        outcomes: scheduler_pb2.RoundOutcomes,
-        answered_ns: int | None = None,
-    ) -> None:
-        """Count what the scheduler answered, at `answered_ns` of perf_counter_ns; None is now."""
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Count what the scheduler answered."""
         told_ns = self._told_ns.popleft()
-        taken_ns = (perf_counter_ns() if answered_ns is None else answered_ns) - told_ns
+        taken_ns = perf_counter_ns() - told_ns
         self.tally.step(RUN_ROUND, taken_ns, len(outcomes.outcomes))
         self.tally.outcomes(outcomes)
         measured = [(outcome, phases_of(outcome)) for outcome in outcomes.outcomes]

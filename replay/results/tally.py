@@ -96,10 +96,11 @@ class Tally:
         self.pods += 1
         self.namespaces[pod.metadata.namespace] = None
         self._priorities[uid] = priority
-        owner = next((o for o in pod.metadata.owner_references if o.controller), None)
-        if owner is not None:
-            key = f"{owner.kind} {pod.metadata.namespace}/{owner.name}"
-            self.loops.pod_added(uid, key)
+        for owner in pod.metadata.owner_references:
+            if owner.controller:
+                key = f"{owner.kind} {pod.metadata.namespace}/{owner.name}"
+                self.loops.pod_added(uid, key)
+                break
         if not pod.spec.node_name:
             self.waiting[uid] = Waiting(priority=priority)
 

@@ -154,8 +154,7 @@ class Controllers:
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Make and delete what the changed controllers ask for."""
-        for uid, message in changed.pods.items():
-            self._daemon_sets.pod_changed(controller_uid(message.metadata), uid, message)
+        self._daemon_sets.pods_changed(changed.pods)
         for uid in changed.deployments:
             made = self._deployments.roll_out(now_ns, uid)
             if made is not None:

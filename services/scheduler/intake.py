@@ -66,11 +66,14 @@ class Intake:
         if round_.window_end_ns > round_.at_ns:
             raise FieldError("round.window_end_ns", "windows are not served yet: leave it 0")
         last_ns = self._check_answers(round_, since_ns)
+        round_ns, decode = round_.at_ns, self.decoder.decode
         changes: list[Timed] = []
         for index, event in enumerate(round_.events):
-            field = f"round.events[{index}]"
-            last_ns = _in_turn(f"{field}.at_ns", event.at_ns, last_ns, round_.at_ns)
-            changes.append(Timed(event.at_ns, self.decoder.decode(event, field)))
+            field, at_ns = f"round.events[{index}]", event.at_ns
+            if not last_ns <= at_ns <= round_ns:
+                raise _out_of_turn(field, at_ns, round_ns)
+            changes.append(Timed(at_ns, decode(event, field)))
+            last_ns = at_ns
         return changes
 
     def _check_answers(self, round_: scheduler_pb2.Round, since_ns: int) -> int:
@@ -82,7 +85,9 @@ class Intake:
         for index, answer in enumerate(round_.answers):
             field = f"round.answers[{index}]"
             if answer.HasField("at_ns"):
-                last_ns = _in_turn(f"{field}.at_ns", answer.at_ns, last_ns, round_.at_ns)
+                if not last_ns <= answer.at_ns <= round_.at_ns:
+                    raise _out_of_turn(field, answer.at_ns, round_.at_ns)
+                last_ns = answer.at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
             if answer.refused not in STAGES:
@@ -191,14 +196,12 @@ class Intake:
                 return self._core.remove_object(ref.kind, ref.namespace, ref.name)
 
 
-def _in_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> int:
-    """Return `at_ns`. Raises TimeGoesBackwardsError where it is not between the two others."""
-    if not last_ns <= at_ns <= round_ns:
-        raise TimeGoesBackwardsError(
-            f"{field}: {at_ns} ns lies before what was told before it or after the round's "
-            f"{round_ns} ns"
-        )
-    return at_ns
+def _out_of_turn(field: str, at_ns: int, round_ns: int) -> TimeGoesBackwardsError:
+    """Return the refusal of a time before what was told before it, or after the round's."""
+    return TimeGoesBackwardsError(
+        f"{field}.at_ns: {at_ns} ns lies before what was told before it or after the round's "
+        f"{round_ns} ns"
+    )
 
 
 def _never(_event: ClusterEvent) -> bool:

@@ -11,10 +11,10 @@ app/apps.go (a backoff of 1 s to 15 min).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replay.world.cluster import Cluster
+from replay.world.cluster import Cluster, controller_uid
 from replay.world.conditions import nanoseconds, ready_since_ns
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
@@ -112,9 +112,14 @@ class DaemonSets:
             each.stale.update(dict.fromkeys(names))
         return dict.fromkeys(self._sets) if names else {}
 
-    def pod_changed(self, owner_uid: str, uid: str, message: pod_pb2.Pod) -> None:
-        """Look again at the node of a pod that came, changed or went."""
-        each = self._sets.get(owner_uid)
+    def pods_changed(self, pods: Mapping[str, pod_pb2.Pod]) -> None:
+        """Look again at the nodes of pods that came, changed or went, by their UIDs."""
+        if self._sets:
+            for uid, message in pods.items():
+                self._pod_changed(uid, message)
+
+    def _pod_changed(self, uid: str, message: pod_pb2.Pod) -> None:
+        each = self._sets.get(controller_uid(message.metadata))
         if each is None:
             return
         pod = self._cluster.pods.get(uid)
