@@ -329,8 +329,8 @@ class Cluster:
 
     def _stamp(self, meta: meta_pb2.ObjectMeta) -> str:
         self._resource_version += 1
-        meta.resource_version = str(self._resource_version)
-        return meta.resource_version
+        version = meta.resource_version = str(self._resource_version)
+        return version
 
     def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
@@ -340,13 +340,11 @@ class Cluster:
         return event
 
     def _patch(self, now_ns: int, pod: PodRecord, urgency: Urgency) -> scheduler_pb2.PodPatch:
-        event = self._event(now_ns, urgency)
-        event.patch.resource_version = self._stamp(pod.message.metadata)
-        meta = pod.message.metadata
-        event.patch.pod.uid = pod.uid
-        event.patch.pod.namespace = meta.namespace
-        event.patch.pod.name = meta.name
-        return event.patch
+        patch, meta = self._event(now_ns, urgency).patch, pod.message.metadata
+        patch.resource_version = self._stamp(meta)
+        ref = patch.pod
+        ref.uid, ref.namespace, ref.name = pod.uid, meta.namespace, meta.name
+        return patch
 
 
 def _urgency(pod: PodRecord) -> Urgency:

@@ -37,21 +37,21 @@ class Journal:
         """Enter a binding, or one that was refused."""
         bind = outcome.bind
         entry = self._entry(now_ns, pod.object_ref(), refused)
-        entry.observed.scheduled.node_name = bind.node_name
-        entry.observed.scheduled.attempts = outcome.attempts
-        entry.observed.scheduled.waited_ns = now_ns - outcome.first_enqueued_ns
-        entry.observed.scheduled.feasible_nodes = bind.feasible_nodes
-        entry.observed.scheduled.tied_nodes = bind.tied_nodes
+        scheduled = entry.observed.scheduled
+        scheduled.node_name = bind.node_name
+        scheduled.attempts = outcome.attempts
+        scheduled.waited_ns = now_ns - outcome.first_enqueued_ns
+        scheduled.feasible_nodes = bind.feasible_nodes
+        scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
-            entry.observed.scheduled.score = bind.score
+            scheduled.score = bind.score
         self._sink(entry)
 
     def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
         """Enter an attempt that bound nothing."""
         entry = self._entry(now_ns, pod.object_ref())
-        entry.observed.failed_scheduling.message = message
-        entry.observed.failed_scheduling.attempts = attempts
-        entry.observed.failed_scheduling.reason = reason
+        failed = entry.observed.failed_scheduling
+        failed.message, failed.attempts, failed.reason = message, attempts, reason
         self._sink(entry)
 
     def nominated(

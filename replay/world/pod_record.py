@@ -38,6 +38,7 @@ class PodRecord:
     removal: str = ""
     tried_at: int = -1
     crashes: int = 0
+    _named: object_ref_pb2.ObjectRef | None = None
 
     @property
     def node_name(self) -> str:
@@ -79,11 +80,13 @@ class PodRecord:
         return session_pb2.PodRef(uid=self.uid, namespace=meta.namespace, name=meta.name)
 
     def object_ref(self) -> object_ref_pb2.ObjectRef:
-        """Return its name for logs."""
-        meta = self.message.metadata
-        return object_ref_pb2.ObjectRef(
-            kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
-        )
+        """Return its name for logs, which is made once: nobody may change it."""
+        if self._named is None:
+            meta = self.message.metadata
+            self._named = object_ref_pb2.ObjectRef(
+                kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
+            )
+        return self._named
 
 
 def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:

@@ -138,7 +138,7 @@ class StepEncoder:
         operation.add.gates.extend(step.gates)
 
     def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
-        operation.delete.pod.CopyFrom(pod_ref(step.pod))
+        _put_ref(step.pod, operation.delete.pod)
 
     def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
         self._put_metadata(step.pod.uid, operation.assigned_pod_add.pod)
@@ -214,11 +214,15 @@ def pod_ref(pod: Pod) -> session_pb2.PodRef:
     return session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
 
 
+def _put_ref(pod: Pod, out: session_pb2.PodRef) -> None:
+    out.uid, out.namespace, out.name = pod.uid, pod.namespace, pod.name
+
+
 def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2.Outcome) -> None:
     """Write a decision; `wall_ns` is what its whole cycle took."""
     head, verdict = decision.head, decision.verdict
     _put_pop(head.pop, out.pop)
-    out.pod.CopyFrom(pod_ref(decision.bound_pod))
+    _put_ref(decision.bound_pod, out.pod)
     out.at_ns = at_ns
     out.attempts = head.attempts
     out.first_enqueued_ns = head.first_enqueued_ns

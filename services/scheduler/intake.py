@@ -172,7 +172,8 @@ class Intake:
         if pod is None or message is None:
             return None, ()
         old: pod_pb2.Pod | None = None
-        if not pod.node_name:
+        # A queue is told what a pod was before where it still waits.
+        if not pod.node_name and not change.patch.node_name:
             old = pod_pb2.Pod()
             old.CopyFrom(message)
         cluster_events.apply_patch(message, change.patch)
