@@ -13,11 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-from services.telemetry.otlp_sink import OtlpSpanSink
-from services.telemetry.resource import resource
-from services.telemetry.setup import collector_endpoint
+from services.telemetry.setup import collector_sink
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
 _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
@@ -37,10 +33,7 @@ class ServiceSpans:
 
         Raises TelemetryError for a protocol other than gRPC.
         """
-        endpoint = collector_endpoint(environment)
-        if not endpoint:
-            return cls()
-        return cls(OtlpSpanSink(OTLPSpanExporter(), endpoint, resource(version, service)))
+        return cls(collector_sink(environment, version, service))
 
     @contextmanager
     def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:

@@ -1,15 +1,13 @@
-"""Where spans go: to a file, or to the collector that the standard OTEL_ variables name."""
+"""Where spans go: to a file, or to the collector that the standard OTEL_ variables name.
+
+What speaks to a collector is loaded where there is one: it takes a third of a service's start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-from services.telemetry.file_sink import FileSpanSink
-from services.telemetry.otlp_sink import OtlpSpanSink
-from services.telemetry.resource import resource
 from services.telemetry.span import SpanSink
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -23,17 +21,36 @@ class TelemetryError(ValueError):
 def open_span_sink(path: Path, version: str, environment: Mapping[str, str]) -> SpanSink:
     """Return a sink to the collector that `environment` names, or else to a file at `path`.
 
-    The exporter reads the process' own OTEL_EXPORTER_OTLP_ variables (endpoint, headers, timeout,
-    certificate, compression). Raises TelemetryError for a protocol other than gRPC, and OSError
-    where the file cannot be made.
+    Raises TelemetryError for a protocol other than gRPC, and OSError where the file cannot be made.
     """
-    endpoint = collector_endpoint(environment)
+    sink = collector_sink(environment, version)
+    if sink is not None:
+        return sink
+    from services.telemetry.file_sink import FileSpanSink  # noqa: PLC0415 - loaded when needed
+    from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
+
+    return FileSpanSink(path, resource(version))
+
+
+def collector_sink(
+    environment: Mapping[str, str], version: str, service: str = ""
+) -> SpanSink | None:
+    """Return a sink to the collector that `environment` names, None for none.
+
+    `service` is the short name of who emits, "" for the replay. The exporter reads the process' own
+    OTEL_EXPORTER_OTLP_ variables (endpoint, headers, timeout, certificate, compression). Raises
+    TelemetryError for a protocol other than gRPC.
+    """
+    endpoint = _collector_endpoint(environment)
     if not endpoint:
-        return FileSpanSink(path, resource(version))
-    return OtlpSpanSink(OTLPSpanExporter(), endpoint, resource(version))
+        return None
+    from services.telemetry.otlp_sink import open_collector  # noqa: PLC0415 - loaded when needed
+    from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
+
+    return open_collector(endpoint, resource(version, service))
 
 
-def collector_endpoint(environment: Mapping[str, str]) -> str:
+def _collector_endpoint(environment: Mapping[str, str]) -> str:
     """Return the collector that the variables name, "" for none.
 
     Raises TelemetryError for a protocol other than gRPC.
