@@ -222,14 +222,9 @@ def _unknown(asked: str, namespace: str, lives: Iterable[Life]) -> str:
 def _read_entries(run: RunDirectory, life: Life) -> dict[int, int]:
     """Give a pod its entries; return how many attempts each has before it in its round."""
     ahead: dict[int, int] = {}
-    moment, before = (-1, 0), 0
-    for entry in run.decisions():
-        if (entry.at_ns, entry.round) != moment:
-            moment, before = (entry.at_ns, entry.round), 0
-        if entry.observed.object.uid == life.uid:
-            life.entries.append(entry)
-            ahead[entry.sequence] = before
-        before += attempt_of(entry) > 0
+    for entry, before in run.entries(life.uid):
+        life.entries.append(entry)
+        ahead[entry.sequence] = before
     return ahead
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import orjson
-from google.protobuf import json_format
 
 from replay.results.errors import RunError
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import kube_json
+from services.rpc.errors import FieldError
 
 _LINES_BUFFERED = 1024
 
@@ -55,16 +55,46 @@ def line(decision: trace_pb2.Decision) -> bytes:
 
 def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
     """Yield the decisions of a log in order. Raises RunError for a line that is none."""
+    for where, text in _lines(path):
+        yield _parsed(text, where)
+
+
+def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
+    """Yield a pod's decisions, each with how many attempts the log has before it in its round.
+
+    Raises RunError as read_decisions does. A long run has millions of lines: those that do not name
+    the pod are not parsed.
+    """
+    named = orjson.dumps(uid)
+    moment, before = b"", 0
+    for where, text in _lines(path):
+        # Time and round stand before the number within the log.
+        now = text.partition(b'"sequence":')[0]
+        if now != moment:
+            moment, before = now, 0
+        if named in text:
+            decision = _parsed(text, where)
+            if decision.observed.object.uid == uid:
+                yield decision, before
+        # No text can hold this, since quotes in texts are escaped.
+        before += b'"attempts":' in text
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield each line with where it stands. Raises RunError."""
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):
-                yield _parsed(text, f"{path}, line {number}")
+                yield f"{path}, line {number}", text
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _parsed(text: bytes, where: str) -> trace_pb2.Decision:
     try:
-        return json_format.ParseDict(orjson.loads(text), trace_pb2.Decision())
-    except (orjson.JSONDecodeError, json_format.ParseError) as error:
+        decision = kube_json.parse(trace_pb2.Decision, orjson.loads(text))
+    except (orjson.JSONDecodeError, FieldError) as error:
         raise RunError(f"{where}: is no decision: {error}") from error
+    if not decision.HasField("observed"):
+        raise RunError(f"{where}: is no decision: it tells nothing that was observed")
+    return decision

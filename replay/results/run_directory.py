@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Self
 import orjson
 
 from replay.results.checkpoints import is_checkpoint
-from replay.results.decision_log import DecisionLog, read_decisions
+from replay.results.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.round_log import RoundLog, read_rounds, with_answers
@@ -162,6 +162,10 @@ class RunDirectory:
     def decisions(self) -> Iterator[trace_pb2.Decision]:
         """Yield what was decided, in order."""
         return read_decisions(self.path / DECISIONS)
+
+    def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
+        """Yield a pod's decisions, each with how many attempts precede it in its round."""
+        return read_entries(self.path / DECISIONS, uid)
 
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
         """Yield what the scheduler was told, in order."""

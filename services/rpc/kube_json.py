@@ -37,6 +37,8 @@ _NAMES = {dict: "an object", list: "a list", type(None): "null"}
 _INTEGERS = {
     FieldDescriptor.CPPTYPE_INT32: (32, -(2**31), 2**31),
     FieldDescriptor.CPPTYPE_INT64: (64, -(2**63), 2**63),
+    FieldDescriptor.CPPTYPE_UINT32: (32, 0, 2**32),
+    FieldDescriptor.CPPTYPE_UINT64: (64, 0, 2**64),
 }
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.results import round_log
-from replay.results.decision_log import DecisionLog, line, read_decisions
+from replay.results.decision_log import DecisionLog, line, read_decisions, read_entries
 from replay.results.errors import RunError
 from replay.results.round_log import RoundLog, read_rounds
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -96,6 +96,24 @@ def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
     path.write_bytes(line(messages.started("a")) + orjson.dumps({"odd": 1}))
     with pytest.raises(RunError, match="line 2"):
         list(read_decisions(path))
+
+
+def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) -> None:
+    """Counted within a round; a pod that is only named, as a victim is, has no entry there."""
+    path = tmp_path / "decisions.jsonl"
+    log = DecisionLog(path.open("wb"))
+    for number, name in enumerate(("a", "b", "a", "b"), 1):
+        entry = messages.scheduled(name, "n", 3)
+        entry.sequence, entry.round = number, number // 4
+        entry.observed.scheduled.attempts = 1
+        log.write(entry)
+    named = trace_pb2.Decision(at_ns=1, sequence=5)
+    named.observed.object.uid = "uid-c"
+    named.observed.nominated.victims.add(uid="uid-a")
+    log.write(named)
+    log.close()
+    found = [(entry.sequence, before) for entry, before in read_entries(path, "uid-a")]
+    assert found == [(1, 0), (3, 2)]
 
 
 @settings(max_examples=50)
