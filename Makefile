@@ -7,6 +7,8 @@ COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose 
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
 # Tests start hundreds of processes: let the first compile the modules for all others.
 unexport PYTHONDONTWRITEBYTECODE
+# Twice as many as CI's cores, for most tests wait for processes that they have started.
+WORKERS ?= 4
 
 .PHONY: help setup protos check format test test-long bench bench-scheduler bench-queue bench-eviction bench-million demo up down clean
 
@@ -39,10 +41,10 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m long
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened
 	$(BIN)/reprieve replay examples/traces/nginx-preemption.jsonl --run runs/demo-nginx --force
