@@ -62,7 +62,7 @@ def reprieve(
         env=environment(**more),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
@@ -206,7 +206,7 @@ def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> 
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         try:
-            _, errors = process.communicate(timeout=30)
+            _, errors = process.communicate(timeout=120)
         finally:
             process.kill()
     assert process.returncode == INTERRUPTED, errors
@@ -273,7 +273,7 @@ def test_a_service_is_served_alone_until_sigterm(tmp_path: Path, name: str) -> N
         assert process.stdout is not None
         line = process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
     assert re.match(rf"reprieve {name} listening on 127\.0\.0\.1:\d+", line)
     assert process.returncode == 0
 

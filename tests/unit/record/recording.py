@@ -17,7 +17,7 @@ from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
 
 PATHS = {each.kind: each.path for each in RESOURCES}
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 
 
 def event(type_: str, raw: Raw) -> Raw:
