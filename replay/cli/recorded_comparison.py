@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,15 +11,18 @@ from pathlib import Path
 from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.compare_output import show
 from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError, refusing_traces
+from replay.cli.playing import Through, play
 from replay.cli.progress import counted
+from replay.cli.scheduler_names import profile_names
+from replay.cli.traces import TraceArguments
 from replay.compare.findings import Outcome, Report
 from replay.compare.formats import Kept, kept, without_outcomes
 from replay.compare.free_run import Agreement, RecordedOutcomes, has_outcomes
 from replay.compare.run import CompareSettings, compare_recorded
+from replay.overrides.overrides import Overrides
 from replay.results.run_directory import RunDirectory
+from replay.runner import Settings
 from reprieve.trace.v1alpha1.trace_pb2 import Record
-
-Through = Callable[[Iterator[Record]], Iterator[Record]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,32 @@ class FreeRun:
     run_path: Path | None
     records: Callable[[], Iterator[Record]]
     play: Callable[[Path, Through], RunDirectory]
+
+
+def compare_trace(
+    settings: Settings, trace: TraceArguments, output: str, *, plays: bool, quiet: bool
+) -> None:
+    """Compare a replay's trace with what was recorded in it; `plays` asks for a free run, too."""
+
+    def played(run_path: Path, through: Through) -> RunDirectory:
+        chosen = dataclasses.replace(settings, run_path=run_path)
+        return play(chosen, trace, Overrides(), quiet=quiet, through=through).run
+
+    names = profile_names(settings.scheduler.kube_scheduler_configuration)
+    free = FreeRun(
+        asked=plays,
+        run_path=settings.run_path,
+        records=lambda: trace.records(names),
+        play=played,
+    )
+    compared = CompareSettings(
+        paths=trace.paths,
+        format_name=trace.format,
+        scheduler_address=settings.scheduler_address,
+        tls=settings.tls,
+        scheduler=settings.scheduler,
+    )
+    compare(compared, free, output, quiet=quiet)
 
 
 def compare(settings: CompareSettings, free: FreeRun, output: str, *, quiet: bool) -> None:

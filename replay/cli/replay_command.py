@@ -2,45 +2,36 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.assertions import assert_option, check_all
-from replay.cli.errors import LOOP, REFUSED, SERVICE, SPANS_LOST, ExitError, os_problem
-from replay.cli.interrupts import Interrupts
+from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, os_problem
 from replay.cli.override_options import override_options, refusing_overrides
 from replay.cli.parameters import DURATION, MOMENT, SHARE
-from replay.cli.progress import Progress
-from replay.cli.scheduler_names import profile_names
+from replay.cli.playing import play
 from replay.cli.traces import TraceArguments, trace_options
 from replay.importers.options import Moment
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.summary_output import render
-from replay.results.tally import Tally
-from replay.runner import Finished, Settings, run_replay
+from replay.runner import Finished, Settings
 from replay.whatif.assertions import Assertion
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import FigureError
-from replay.world.cluster import Cluster
 from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
-from replay.world.replay import LoopError
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1.trace_pb2 import Record
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.version import package_version
 from services.telemetry.sampling import Sampling
-from services.telemetry.setup import TelemetryError
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -279,11 +270,15 @@ def command(
                 "--compare-recorded judges what was recorded: change nothing, leave --assert and "
                 "--follow-until out"
             )
-        _compare(settings, trace, output, plays=free_run, quiet=quiet)
+        from replay.cli.recorded_comparison import (  # noqa: PLC0415 - loaded when needed
+            compare_trace,
+        )
+
+        compare_trace(settings, trace, output, plays=free_run, quiet=quiet)
         return
     if free_run:
         raise click.UsageError("--free-run belongs to --compare-recorded: a replay is free anyway")
-    finished = _run(settings, trace, overrides, quiet=quiet)
+    finished = play(settings, trace, overrides, quiet=quiet)
     if reports:
         _report(finished.run, quiet=quiet)
     _show(finished, output)
@@ -316,68 +311,6 @@ def _models(models: Models, given: Sequence[str]) -> Models:
         return with_values(models, given)
     except ModelError as error:
         raise click.BadParameter(str(error), param_hint="--model") from error
-
-
-def _compare(
-    settings: Settings, trace: TraceArguments, output: str, *, plays: bool, quiet: bool
-) -> None:
-    from replay.cli.recorded_comparison import (  # noqa: PLC0415 - loaded when needed
-        FreeRun,
-        Through,
-        compare,
-    )
-    from replay.compare.run import CompareSettings  # noqa: PLC0415 - loaded when needed
-
-    def play(run_path: Path, through: Through) -> RunDirectory:
-        chosen = dataclasses.replace(settings, run_path=run_path)
-        return _run(chosen, trace, Overrides(), quiet=quiet, through=through).run
-
-    names = profile_names(settings.scheduler.kube_scheduler_configuration)
-    free = FreeRun(
-        asked=plays,
-        run_path=settings.run_path,
-        records=lambda: trace.records(names),
-        play=play,
-    )
-    compared = CompareSettings(
-        paths=trace.paths,
-        format_name=trace.format,
-        scheduler_address=settings.scheduler_address,
-        tls=settings.tls,
-        scheduler=settings.scheduler,
-    )
-    compare(compared, free, output, quiet=quiet)
-
-
-def _run(
-    settings: Settings,
-    trace: TraceArguments,
-    overrides: Overrides,
-    *,
-    quiet: bool,
-    through: Callable[[Iterator[Record]], Iterator[Record]] = iter,
-) -> Finished:
-    """Replay; the trace's records pass `through` on their way."""
-    try:
-        with refusing_overrides(), Interrupts() as interrupts, Progress(quiet=quiet) as progress:
-
-            def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
-                interrupts.check()
-                progress(now_ns, cluster, tally)
-
-            names = profile_names(settings.scheduler.kube_scheduler_configuration)
-            seed = settings.scheduler.seed
-            records = overrides.records(lambda: trace.records(names), seed)
-            return run_replay(settings, through(records), report)
-    except (RunError, TelemetryError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except ConfigurationError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        notes = getattr(error, "__notes__", [])
-        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
-    except LoopError as error:
-        raise ExitError(LOOP, str(error)) from error
 
 
 def _text(path: Path | None) -> str:

@@ -52,14 +52,13 @@ class Followed:
     """One resource's objects. Memory is bounded by their number.
 
     `version` is where a watch goes on, "" before the first list has ended. `lists` counts the
-    lists that ended, `duplicates` what was told before.
+    lists that ended.
     """
 
     def __init__(self, resource: Resource) -> None:
         self.resource = resource
         self.version = ""
         self.lists = 0
-        self.duplicates = 0
         self._packer = zstandard.ZstdCompressor(level=1)
         self._known: dict[str, _Known] = {}
         self._met: set[str] = set()
@@ -129,11 +128,9 @@ class Followed:
         known = self._known.get(uid)
         if type_ == "DELETED":
             if known is None:
-                self.duplicates += 1
                 return None
             del self._known[uid]
         elif known is not None and known.version == version:
-            self.duplicates += 1
             return None
         else:
             self._keep(uid, raw)

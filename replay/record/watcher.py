@@ -41,7 +41,6 @@ class Told:
     first: int = 0
     events: int = 0
     lines: int = 0
-    resumed: int = 0
     gaps: list[str] = field(default_factory=list)
     problem: str = ""
     refused: str = ""
@@ -197,7 +196,6 @@ class Watcher:
             finally:
                 with self._lock:
                     self._stream = None
-                self.told.resumed += not self._ending.is_set()
 
     def _take(self, line: bytes) -> None:
         try:

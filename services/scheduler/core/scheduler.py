@@ -56,8 +56,6 @@ from services.scheduler.core.stateful import StatefulPlugin
 from services.scheduler.core.surveyor import Surveyor
 from services.scheduler.core.waiting import Waiting
 
-_OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
-
 
 class Scheduler:
     """One session's scheduler; `stopwatch` returns ns of any clock and is never decided by.
@@ -277,25 +275,12 @@ class Scheduler:
         return MayWait.NOTHING if self._waiting.any_for_pods else MayWait.STATUS
 
     def is_heard(self, event: ClusterEvent) -> bool:
-        """Tell whether an event may move a pod: one that listens, or one that is in flight.
-
-        Pods that come to nodes and change there move those alone that look beyond single nodes: no
-        other plugin registers for such an event, and who was given back without a plugin's name
-        backs off whatever happens.
-        """
-        if event in _OF_PODS_ON_NODES and not self._waiting.any_listens_for_pods:
-            return False
-        return self._waiting.any_listens or bool(self._unanswered)
+        """Tell whether an event may move a pod: one that listens, or one that is in flight."""
+        return self._waiting.hears(event, in_flight=bool(self._unanswered))
 
     def reads_objects(self, event: ClusterEvent) -> bool:
-        """Tell whether a hint about a pod that waits may read what `event` is about.
-
-        Pods that come to nodes and change there concern nobody but those that look beyond single
-        nodes; what frees resources concerns all.
-        """
-        if event in _OF_PODS_ON_NODES:
-            return self._waiting.any_listens_for_pods
-        return len(self._waiting) > 0
+        """Tell whether a hint about a pod that waits may read what `event` is about."""
+        return self._waiting.reads(event)
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
         """Return the bindings that wait for an answer, with their nodes."""
@@ -362,7 +347,7 @@ class Scheduler:
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
             for_pods = self._extenders.judge(pod) or framework.waits_for_pods(pod)
-            self._waiting.put(pod, for_pods=for_pods)
+            self._waiting.count(pod.uid, for_pods=for_pods)
 
     def _note_given_back(self, framework: Framework, decision: Decision) -> None:
         verdict = decision.verdict

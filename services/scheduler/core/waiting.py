@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.kube.pod import Pod
+from services.scheduler.core.events_labels import ClusterEvent
+
+_OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
 
 
 class Waiting:
@@ -32,14 +34,29 @@ class Waiting:
         """Tell whether one of them may come to fit because of a pod that comes to a node."""
         return self._waiting_for_pods > 0
 
-    @property
-    def any_listens(self) -> bool:
-        """Tell whether one of them may be moved by an event; an attempt taken back counts too."""
-        return bool(self._listening)
+    def hears(self, event: ClusterEvent, *, in_flight: bool) -> bool:
+        """Tell whether an event may move one of them; an attempt taken back listens, too.
+
+        `in_flight` tells that a decision waits for its answer. Pods that come to nodes and change
+        there move those alone that look beyond single nodes: no other plugin registers for such an
+        event, and who was given back without a plugin's name backs off whatever happens.
+        """
+        if event in _OF_PODS_ON_NODES and not self._any_listens_for_pods:
+            return False
+        return bool(self._listening) or in_flight
+
+    def reads(self, event: ClusterEvent) -> bool:
+        """Tell whether a hint about one of them may read what an event is about.
+
+        Pods that come to nodes and change there concern nobody but those that look beyond single
+        nodes; what frees resources concerns all.
+        """
+        if event in _OF_PODS_ON_NODES:
+            return self._any_listens_for_pods
+        return bool(self._pods)
 
     @property
-    def any_listens_for_pods(self) -> bool:
-        """Tell whether one of them may be moved by a pod that comes to a node."""
+    def _any_listens_for_pods(self) -> bool:
         return self._waiting_for_pods > 0 or self._listening_for_pods > 0
 
     def uids(self) -> Sequence[str]:
@@ -54,12 +71,8 @@ class Waiting:
         """Return who of them listens, and whether for pods elsewhere."""
         return tuple(self._listening.items())
 
-    def put(self, pod: Pod, *, for_pods: bool) -> None:
-        """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
-        self.count(pod.uid, for_pods=for_pods)
-
     def count(self, uid: str, *, for_pods: bool) -> None:
-        """Count a pod anew by its uid."""
+        """Count a pod anew, `for_pods` if pods that come or change elsewhere may let it in."""
         self._waiting_for_pods += for_pods - self._pods.get(uid, False)
         self._pods[uid] = for_pods
 
