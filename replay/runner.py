@@ -105,6 +105,7 @@ def run_replay(
     records = itertools.chain(first, records)
     if settings.run_path is not None:
         RunDirectory.check(settings.run_path, force=settings.force)
+    collector.calm()
     with contextlib.ExitStack() as stack:
         embedded = stack.enter_context(
             EmbeddedServices(
@@ -149,7 +150,6 @@ def run_replay(
             if checkpoints is not None and checkpoints.is_due and not run.has_extenders:
                 checkpoints.save(now_ns)
 
-        collector.calm()
         header = trace_pb2.Header()
         limits = Limits(until_ns=settings.until_ns, progress=report)
         end = replay.run(_noting(records, header), limits)

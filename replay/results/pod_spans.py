@@ -16,6 +16,7 @@ What the steps of a cycle took on the wall clock are attributes of it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.results.clocks import Clock, VirtualClock
@@ -104,11 +105,11 @@ class PodSpans:
             return
         at_ns = outcome.at_ns
         waited_from_ns = min(outcome.queued_ns, at_ns)
-        attempt: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
-        self._child(trace, "queue.wait", waited_from_ns, at_ns, attempt)
-        attributes, error = _cycle(outcome, phases)
-        attributes = {**attempt, **attributes}
-        links = [within] if within is not None else None
+        attempts = outcome.attempts
+        self._child(trace, "queue.wait", waited_from_ns, at_ns, {"reprieve.attempt": attempts})
+        attributes: dict[str, Attribute] = {"reprieve.attempt": attempts}
+        error = _describe_cycle(outcome, phases, attributes)
+        links = (within,) if within is not None else ()
         self._child(trace, "schedulingCycle", at_ns, at_ns, attributes, links=links, error=error)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
@@ -204,14 +205,16 @@ class PodSpans:
         end_ns: int,
         attributes: dict[str, Attribute],
         *,
-        links: list[SpanContext] | None = None,
+        links: Sequence[SpanContext] = (),
         error: str = "",
     ) -> SpanContext:
-        context = SpanContext(trace.ids.trace_id, trace.ids.next_span_id())
-        parent_id = trace.root.span_id
-        start_ns, end_ns = self._clock.time_ns(start_ns), self._clock.time_ns(end_ns)
-        span = Span(name, context, parent_id, start_ns, end_ns, attributes, links or (), error)
-        self._sink.end(span)
+        ids, root = trace.ids, trace.root
+        context = SpanContext(ids.trace_id, ids.next_span_id())
+        began_ns = self._clock.time_ns(start_ns)
+        ended_ns = began_ns if end_ns == start_ns else self._clock.time_ns(end_ns)
+        self._sink.end(
+            Span(name, context, root.span_id, began_ns, ended_ns, attributes, links, error)
+        )
         return context
 
     def _await_replacement(self, trace: _PodTrace, span: SpanContext) -> None:
@@ -229,9 +232,10 @@ class PodSpans:
         return span
 
 
-def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, Attribute], str]:
-    """Return a scheduling cycle's attributes, and its error where it ended in one."""
-    attributes: dict[str, Attribute] = {}
+def _describe_cycle(
+    outcome: scheduler_pb2.Outcome, phases: Phases, attributes: dict[str, Attribute]
+) -> str:
+    """Add a scheduling cycle's attributes; answer its error, "" where it ended in none."""
     error = ""
     match outcome.WhichOneof("outcome"):
         case "bind":
@@ -252,4 +256,4 @@ def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, At
             error = outcome.failure.message
     for name, wall_ns in phases:
         attributes[f"reprieve.wall_ns.{name}"] = wall_ns
-    return attributes, error
+    return error

@@ -49,7 +49,8 @@ def set_pod_condition(
         if condition.type == type_:
             break
     else:
-        condition = status.conditions.add(type=type_)
+        condition = status.conditions.add()
+        condition.type = type_
     stood = condition.status
     if stood == value and condition.reason == reason and condition.message == message:
         return False

@@ -214,12 +214,13 @@ class Lives:
         delay_ns = self._start_delay_ns(now_ns, pod)
         if is_new:
             _acknowledge(now_ns, pod)
-            if delay_ns > 0:
-                self._cluster.status_changed(now_ns, pod)
-        if delay_ns > 0:
-            self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
-        else:
+        if delay_ns <= 0:
             self._start(now_ns, pod)
+            return
+        if is_new:
+            _await_containers(now_ns, pod)
+            self._cluster.status_changed(now_ns, pod)
+        self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
 
     def _start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
         """Return how long it takes from now until a pod's containers run."""
@@ -378,8 +379,14 @@ def _acknowledge(now_ns: int, pod: PodRecord) -> None:
     set_time(status.start_time, now_ns)
     status.nominated_node_name = ""
     set_pod_condition(status, "Initialized", "True", now_ns)
-    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
     del status.container_statuses[:]
     for container in pod.message.spec.containers:
-        state = status.container_statuses.add(name=container.name)
-        state.state.waiting.reason = "ContainerCreating"
+        status.container_statuses.add(name=container.name)
+
+
+def _await_containers(now_ns: int, pod: PodRecord) -> None:
+    """Put down that the pod's containers are being made."""
+    status = pod.message.status
+    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+    for container in status.container_statuses:
+        container.state.waiting.reason = "ContainerCreating"

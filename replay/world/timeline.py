@@ -11,10 +11,13 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class Kind(Enum):
     """What an action does to its object."""
+
+    __hash__ = object.__hash__  # Enum's own is a call to Python, several times a pod.
 
     KUBELET_SEES = "a kubelet sees a pod that was bound to its node"
     START = "a pod's containers run"
@@ -51,8 +54,7 @@ _SPARSE, _SPARE = 2, 1024
 """How many times what is to come, and a bit, the heap may hold before the cancelled are let go."""
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One planned action; `key` is a pod's or controller's UID, a node's name or a budget's key.
 
     It is "" where there is but one of a kind.
@@ -93,14 +95,15 @@ class Timeline:
         An idle action is one that would change nothing as things stand: a run does not go on for
         its sake.
         """
-        known = self._coming.get((kind, key))
-        if known is not None and known.at_ns == at_ns:
-            self._idle += idle - known.idle
-            known.idle = idle
-            return
-        self.cancel(kind, key)
-        planned = _Planned(at_ns, Action(kind, key), idle)
-        self._coming[kind, key] = planned
+        action = Action(kind, key)
+        known = self._coming.get(action)
+        if known is not None:
+            if known.at_ns == at_ns:
+                self._idle += idle - known.idle
+                known.idle = idle
+                return
+            self._cancel(known)
+        planned = self._coming[action] = _Planned(at_ns, action, idle)
         self._idle += idle
         self._count += 1
         heapq.heappush(self._heap, (at_ns, self._count, planned))
@@ -118,8 +121,11 @@ class Timeline:
         """Take an action out; one that is not planned is accepted."""
         planned = self._coming.pop((kind, key), None)
         if planned is not None:
-            planned.cancelled = True
-            self._idle -= planned.idle
+            self._cancel(planned)
+
+    def _cancel(self, planned: _Planned) -> None:
+        planned.cancelled = True
+        self._idle -= planned.idle
 
     def cancel_pod(self, uid: str) -> None:
         """Take out all that is planned for a pod."""
@@ -144,7 +150,7 @@ class Timeline:
             planned = heapq.heappop(self._heap)[2]
             if not planned.cancelled:
                 action = planned.action
-                del self._coming[action.kind, action.key]
+                del self._coming[action]
                 self._idle -= planned.idle
                 due.append(action)
         return due

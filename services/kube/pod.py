@@ -21,6 +21,7 @@ from services.kube.affinity import PodAffinity
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.kube.spread import TopologySpreadConstraint
 from services.kube.taints import Toleration
+from services.kube.value import value
 from services.kube.volumes import Volume
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
@@ -36,6 +37,10 @@ class PodPhase(Enum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
+
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
 
 
 class PreemptionPolicy(Enum):
@@ -125,7 +130,7 @@ class PodSpec:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Condition:
     """One condition of a pod or a node; `status` is "True", "False" or "Unknown"."""
 
@@ -160,7 +165,7 @@ class ContainerResources:
     allocated: tuple[tuple[str, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Pod:
     """A pod as the API server holds it; times in ns since the Unix epoch.
 
@@ -199,7 +204,7 @@ class Pod:
     @property
     def is_terminal(self) -> bool:
         """Tell whether the pod has finished and frees its node."""
-        return self.phase is PodPhase.SUCCEEDED or self.phase is PodPhase.FAILED
+        return self.phase is _SUCCEEDED or self.phase is _FAILED
 
     @property
     def is_terminating(self) -> bool:

@@ -95,7 +95,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         held: dict[str, session_pb2.Stamp] = {}
         try:
             async for request in request_iterator:
-                held |= dict.fromkeys(owners_of(request), request.stamp)
+                if self._sessions.get(request.stamp).core.live:
+                    held |= dict.fromkeys(owners_of(request), request.stamp)
                 yield self.batch(request)
         finally:
             for owner, stamp in held.items():

@@ -127,41 +127,39 @@ class Decoder:
         self.interner = PodSpecInterner()
         self._statuses: dict[bytes, Status] = {}
 
-    def decode(self, event: scheduler_pb2.Event, field: str) -> Change:
-        """Return what an event changes. Raises FieldError, naming the field below `field`."""
+    def decode(self, event: scheduler_pb2.Event) -> Change:
+        """Return what an event changes. Raises FieldError, naming the event's field."""
         match event.WhichOneof("event"):
             case "patch":
-                return self._patch(event.patch, f"{field}.patch")
+                return self._patch(event.patch)
             case "add":
-                return decode_object(event.add, self.interner, f"{field}.add")
+                return decode_object(event.add, self.interner, "add")
             case "update":
-                return decode_object(event.update, self.interner, f"{field}.update")
+                return decode_object(event.update, self.interner, "update")
             case "delete":
                 if not event.delete.kind:
-                    raise FieldError(f"{field}.delete.kind", 'is required, such as "Pod"')
+                    raise FieldError("delete.kind", 'is required, such as "Pod"')
                 return Remove(event.delete)
             case "tick":
                 return Tick()
             case "cycle_due":
-                raise FieldError(f"{field}.cycle_due", "no cycle costs time in this version")
+                raise FieldError("cycle_due", "no cycle costs time in this version")
             case _:
-                raise FieldError(f"{field}.event", "is required: say what happened")
+                raise FieldError("event", "is required: say what happened")
 
-    def _patch(self, patch: scheduler_pb2.PodPatch, field: str) -> PatchPod:
+    def _patch(self, patch: scheduler_pb2.PodPatch) -> PatchPod:
         if not patch.pod.uid:
-            raise FieldError(f"{field}.pod.uid", "is required")
-        return PatchPod(
-            patch, self._status(patch.status, field) if patch.HasField("status") else None
-        )
+            raise FieldError("patch.pod.uid", "is required")
+        return PatchPod(patch, self._status(patch.status) if patch.HasField("status") else None)
 
-    def _status(self, message: pod_pb2.PodStatus, field: str) -> Status:
+    def _status(self, message: pod_pb2.PodStatus) -> Status:
         """Return a status' value; pods that start at one moment have equal ones."""
         key = message.SerializeToString()
         status = self._statuses.get(key)
         if status is None:
             if len(self._statuses) >= STATUSES_MAX:
                 self._statuses.clear()
-            status = self._statuses[key] = _status_value(message, f"{field}.status")
+            status = self._statuses[key] = _status_value(message, "patch.status")
         return status
 
 

@@ -69,10 +69,14 @@ class Intake:
         round_ns, decode = round_.at_ns, self.decoder.decode
         changes: list[Timed] = []
         for index, event in enumerate(round_.events):
-            field, at_ns = f"round.events[{index}]", event.at_ns
+            at_ns = event.at_ns
             if not last_ns <= at_ns <= round_ns:
-                raise _out_of_turn(field, at_ns, round_ns)
-            changes.append(Timed(at_ns, decode(event, field)))
+                raise _out_of_turn(f"round.events[{index}]", at_ns, round_ns)
+            try:
+                changes.append(Timed(at_ns, decode(event)))
+            except FieldError as error:
+                field = f"round.events[{index}].{error.field}"
+                raise FieldError(field, error.problem) from None
             last_ns = at_ns
         return changes
 

@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.kube.value import value
 from services.scheduler.codec import MAY_WAIT, head_from_message, put_outcome
 from services.scheduler.core.decisions import Binding, Decision, Skipped
 from services.scheduler.core.options import Options
@@ -33,7 +34,7 @@ YIELD_EVERY = 64
 """Decisions after which health checks may answer."""
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class _Taken:
     """A decision, its first operation's place in the batch, and what it took on the wall.
 

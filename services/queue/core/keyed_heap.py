@@ -4,11 +4,14 @@ What orders an entry is bytes, compared as they are: a heap of them compares sev
 faster than one of tuples, once there are too many to stay in the processor's cache. Adding
 under a key that is there replaces its entry. Removal is lazy: an order that has no entry is
 skipped when it comes to the top, and the heap is rebuilt when most of it is stale, so add,
-remove and pop are O(log n), amortised.
+remove and pop are O(log n), amortised. Who looks at the first entries has them sorted before
+the heap, where they wait to be popped: each leaves the heap once.
 """
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -25,12 +28,14 @@ _STALE_MIN = 64
 class KeyedHeap:
     """Entries by the order that a sub-queue gives them, and each pod's order by its key.
 
-    An order may stand in the heap more than once: its entry had gone and came again.
+    An order may stand in the heap more than once: its entry had gone and came again. `_front` is
+    sorted, and nothing in the heap comes before its end.
     """
 
-    __slots__ = ("_entries", "_heap", "_orders")
+    __slots__ = ("_entries", "_front", "_heap", "_orders")
 
     def __init__(self) -> None:
+        self._front: deque[Order] = deque()
         self._heap: list[Order] = []
         self._entries: dict[Order, Entry] = {}
         self._orders: dict[PodKey, Order] = {}
@@ -43,15 +48,18 @@ class KeyedHeap:
 
     def put_in_order(self, key: PodKey, order: Order, entry: Entry) -> None:
         """Add `entry` under `key`, in the place of one with the same key."""
-        orders, entries, heap = self._orders, self._entries, self._heap
+        orders, entries, front = self._orders, self._entries, self._front
         known = orders.get(key)
         if known is not None:
             del entries[known]
         orders[key] = order
         entries[order] = entry
         if known != order:
-            heappush(heap, order)
-            if len(heap) > 2 * len(orders) + _STALE_MIN:
+            if front and order < front[-1]:
+                insort(front, order)
+            else:
+                heappush(self._heap, order)
+            if len(front) + len(self._heap) > 2 * len(orders) + _STALE_MIN:
                 self._rebuild()
 
     def get(self, key: PodKey) -> Entry | None:
@@ -66,19 +74,19 @@ class KeyedHeap:
 
     def peek(self) -> Entry | None:
         """Return the first entry without taking it out, None if the heap is empty."""
-        heap, entries = self._heap, self._entries
-        while heap:
-            entry = entries.get(heap[0])
+        front, heap, entries = self._front, self._heap, self._entries
+        while front or heap:
+            entry = entries.get(front[0] if front else heap[0])
             if entry is not None:
                 return entry
-            heappop(heap)
+            self._drop_first()
         return None
 
     def pop(self) -> Entry | None:
         """Take out and return the first entry, None if the heap is empty."""
-        heap, entries = self._heap, self._entries
-        while heap:
-            entry = entries.pop(heappop(heap), None)
+        front, heap, entries = self._front, self._heap, self._entries
+        while front or heap:
+            entry = entries.pop(self._drop_first(), None)
             if entry is not None:
                 pod = entry.pod
                 del self._orders[pod.namespace, pod.name]
@@ -94,22 +102,25 @@ class KeyedHeap:
         return tuple(self._entries[order] for order in sorted(self._entries))
 
     def in_order(self) -> Iterator[Entry]:
-        """Yield the entries in order, while none is added or taken; k of them cost O(k log k).
-
-        Walks the heap from its root with a frontier of the nodes that may come next.
-        """
-        heap, entries, before = self._heap, self._entries, b""
-        frontier = [(heap[0], 0)] if heap else []
-        while frontier:
-            order, index = heappop(frontier)
-            for child in (2 * index + 1, 2 * index + 2):
-                if child < len(heap):
-                    heappush(frontier, (heap[child], child))
+        """Yield the entries in order, while none is added or taken."""
+        front, heap, entries, before = self._front, self._heap, self._entries, b""
+        for order in front:
             entry = entries.get(order)
             if entry is not None and order != before:
                 before = order
                 yield entry
+        while heap:
+            order = heappop(heap)
+            entry = entries.get(order)
+            if entry is not None and order != before:
+                before = order
+                front.append(order)
+                yield entry
+
+    def _drop_first(self) -> Order:
+        return self._front.popleft() if self._front else heappop(self._heap)
 
     def _rebuild(self) -> None:
+        self._front.clear()
         self._heap = list(self._entries)
         heapify(self._heap)

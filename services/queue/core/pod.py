@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
+from services.kube.value import value
 
 PodKey = tuple[str, str]
 """A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
@@ -62,7 +63,7 @@ class AssignedPod:
     namespace_labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class PodRef:
     """A pod's identity, without its contents."""
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from services.kube.pod import Pod
+from services.kube.value import value
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.queue_steps import Head, QueueStep
 
@@ -34,7 +35,7 @@ class Binding(NamedTuple):
     total: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Refused:
     """No node fits. `message` is kube-scheduler's.
 
@@ -51,7 +52,7 @@ class Refused:
     reasons: Sequence[tuple[str, int]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Failed:
     """The attempt ended in an error, which `message` tells with the plugin's name.
 
@@ -82,7 +83,7 @@ class Skipped:
 Verdict = Binding | Refused | Failed | Skipped
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Decision:
     """A verdict with the steps that the queue is told for it.
 

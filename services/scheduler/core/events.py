@@ -35,6 +35,10 @@ class SnapshotChange(Enum):
     DELETE = "delete"
 
 
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_NONE, _ADD, _UPDATE, _DELETE = SnapshotChange
+
+
 class PodEffects(NamedTuple):
     """What a pod's event does: to the snapshot first, then to the queue, in order.
 
@@ -72,17 +76,26 @@ def on_pod(
             waits_on_permit=waits_on_permit,
         )
     before, after = _seen(old), _seen(new)
-    change = _change(_assigned(before), _assigned(after))
-    operations = _on_assigned(change, before, after, handlers)
-    if change is not SnapshotChange.UPDATE:
-        operations += _on_waiting(
-            _ours(before, scheduler_names),
-            _ours(after, scheduler_names),
-            handlers=handlers,
-            assumed=assumed,
-            waits_on_permit=waits_on_permit,
+    is_on = after is not None and after.node_name
+    if before is not None and before.node_name:
+        if after is not None and is_on:
+            return PodEffects(_UPDATE, handlers.assigned_updated(before, after))
+        change = _DELETE
+        operations: tuple[QueueOperation, ...] = (
+            Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before),
         )
-    return PodEffects(snapshot=change, operations=operations)
+    elif after is not None and is_on:
+        change, operations = _ADD, handlers.assigned_added(after)
+    else:
+        change, operations = _NONE, ()
+    operations += _on_waiting(
+        _ours(before, scheduler_names),
+        _ours(after, scheduler_names),
+        handlers=handlers,
+        assumed=assumed,
+        waits_on_permit=waits_on_permit,
+    )
+    return PodEffects(change, operations)
 
 
 def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
@@ -164,25 +177,3 @@ def _on_replaced(
 
 def _seen(pod: Pod | None) -> Pod | None:
     return None if pod is None or pod.is_terminal else pod
-
-
-def _assigned(pod: Pod | None) -> bool:
-    return pod is not None and bool(pod.node_name)
-
-
-def _change(before: bool, after: bool) -> SnapshotChange:
-    if after:
-        return SnapshotChange.UPDATE if before else SnapshotChange.ADD
-    return SnapshotChange.DELETE if before else SnapshotChange.NONE
-
-
-def _on_assigned(
-    change: SnapshotChange, old: Pod | None, new: Pod | None, handlers: EventHandlers
-) -> tuple[QueueOperation, ...]:
-    if change is SnapshotChange.ADD and new is not None:
-        return handlers.assigned_added(new)
-    if change is SnapshotChange.UPDATE and old is not None and new is not None:
-        return handlers.assigned_updated(old, new)
-    if change is SnapshotChange.DELETE:
-        return (Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=old),)
-    return ()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.value import value
 from services.scheduler.core.catalog import Kept
 from services.scheduler.core.events_labels import ClusterEvent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class QueueAdd:
     """A pod waits to be scheduled; `gates` are the PreEnqueue plugins that hold it back."""
 
@@ -18,7 +17,7 @@ class QueueAdd:
     gates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class QueueUpdate:
     """A waiting pod has changed; `gates` are the PreEnqueue plugins that hold it back now."""
 
@@ -27,21 +26,21 @@ class QueueUpdate:
     gates: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class QueueDelete:
     """A pod waits no longer: it has gone, has finished or has got a node."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AssignedPodAdd:
     """A pod has come to a node: older queues move the pods whose affinity it meets."""
 
     pod: Pod
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AssignedPodUpdate:
     """A pod on a node has changed: older queues move the pods whose affinity it meets."""
 
@@ -49,7 +48,7 @@ class AssignedPodUpdate:
     new: Pod
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Move:
     """Unschedulable pods may have become schedulable.
 

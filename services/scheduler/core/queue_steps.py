@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from services.kube.selector import LabelSelector
+from services.kube.value import value
 from services.scheduler.core.events_operations import QueueOperation
 
 
@@ -25,14 +25,14 @@ class Head(NamedTuple):
     queued_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class CommitPop:
     """Take exactly this head."""
 
     pop: PopId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class AddUnschedulable:
     """Give a pop back. `cycle` is the queue's cycle at the failure, None for the pop's own.
 
@@ -47,14 +47,14 @@ class AddUnschedulable:
     spread_selector: LabelSelector | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Done:
     """End a pop whose pod was bound or is gone."""
 
     pop: PopId
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Nominate:
     """Record a nomination."""
 
@@ -62,21 +62,21 @@ class Nominate:
     node_name: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class DeleteNomination:
     """Forget a nomination."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Activate:
     """Try a pod again at once."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
+@value()
 class Flush:
     """Let the queue do what its clock would do: `leftover` on whole 30 s, backoff every second."""
 

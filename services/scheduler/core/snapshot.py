@@ -308,9 +308,10 @@ class Snapshot:
 
     def _take_out(self, uid: str, row: int) -> None:
         pods = self._pods[row]
-        index = next(i for i, each in enumerate(pods) if each.uid == uid)
-        pods[index] = pods[-1]
-        pods.pop()
+        last = pods.pop()
+        if last.uid != uid:
+            index = [each.uid for each in pods].index(uid)
+            pods[index] = last
         self.roster_log.note(row)
 
     def _is_same_to_plugins(self, held: tuple[Pod, int], pod: Pod) -> bool:
@@ -321,7 +322,7 @@ class Snapshot:
             and self._names[row] == pod.node_name
             and old.labels == pod.labels
             and old.given == pod.given
-            and is_resize_infeasible(old) == is_resize_infeasible(pod)
+            and (not pod.given or is_resize_infeasible(old) == is_resize_infeasible(pod))
             and old.is_terminating == pod.is_terminating
             and not pod.is_terminal
         )

@@ -41,6 +41,51 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
     assert heap.peek() is None
 
 
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.integers(0, 8), st.integers(0, 12)),
+            st.tuples(st.just("remove"), st.integers(0, 8), st.just(0)),
+            st.tuples(st.sampled_from(["pop", "peek", "entries"]), st.just(0), st.just(0)),
+            st.tuples(st.just("first"), st.integers(0, 9), st.just(0)),
+        ),
+        max_size=60,
+    )
+)
+def test_a_heap_is_a_sorted_mapping_however_it_is_looked_at(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """Who looks at the first entries moves them within the heap, and nothing shows it."""
+    heap, model = KeyedHeap(), dict[str, int]()
+    for step, number, place in steps:
+        name = f"p{number}"
+        match step:
+            case "put":
+                taken = {order: other for other, order in model.items()}
+                if taken.get(place, name) == name:
+                    entry = make_entry(name, sequence=place)
+                    heap.put_in_order(entry.key, bytes([place]), entry)
+                    model[name] = place
+            case "remove":
+                found = heap.remove(("ns", name))
+                assert (found is None) == (model.pop(name, None) is None)
+            case "pop":
+                popped = heap.pop()
+                expected = min(model, key=lambda each: model[each], default=None)
+                assert (popped.pod.name if popped else None) == expected
+                model.pop(expected or "", None)
+            case "peek":
+                peeked = heap.peek()
+                expected = min(model, key=lambda each: model[each], default=None)
+                assert (peeked.pod.name if peeked else None) == expected
+            case "entries":
+                assert names(heap.entries()) == sorted(model, key=lambda each: model[each])
+            case "first":
+                ordered = sorted(model, key=lambda each: model[each])
+                assert names(heap.first(number)) == ordered[:number]
+        assert len(heap) == len(model)
+
+
 def test_active_pods_stand_by_priority_then_timestamp_then_arrival() -> None:
     """Arrival decides between equal priorities and timestamps."""
     active = ActiveQueue()
