@@ -14,15 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.trace.v1alpha1.trace_pb2 import Decision
 from services.rpc.kube_json import parse, to_json
 
 _KINDS = [type(getattr(Object(), field.name)) for field in Object.DESCRIPTOR.fields]
+_KINDS.append(Decision)
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {
     FieldDescriptor.CPPTYPE_STRING: _TEXTS,
     FieldDescriptor.CPPTYPE_BOOL: st.booleans(),
     FieldDescriptor.CPPTYPE_INT32: st.integers(-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_INT64: st.integers(-(2**63), 2**63 - 1),
+    FieldDescriptor.CPPTYPE_UINT32: st.integers(0, 2**32 - 1),
+    FieldDescriptor.CPPTYPE_UINT64: st.integers(0, 2**64 - 1),
 }
 _WELL_KNOWN: dict[str, st.SearchStrategy[Any]] = {
     "google.protobuf.Timestamp": st.datetimes(
@@ -37,8 +41,19 @@ def _objects(descriptor: Any) -> st.SearchStrategy[Any]:
     known = _WELL_KNOWN.get(descriptor.full_name)
     if known is not None:
         return known
-    fields = {field.json_name: _field(field) for field in descriptor.fields}
-    return st.fixed_dictionaries({}, optional={**fields, "x-unknown": st.just([{"a": 1}])})
+    plain = [field for field in descriptor.fields if not _is_choice(field)]
+    fields = {field.json_name: _field(field) for field in plain}
+    unknown = st.just([{"a": 1}])
+    parts = [st.fixed_dictionaries({}, optional={**fields, "x-unknown": unknown})]
+    for oneof in descriptor.oneofs:
+        if _is_choice(oneof.fields[0]):
+            members = [st.fixed_dictionaries({f.json_name: _field(f)}) for f in oneof.fields]
+            parts.append(st.one_of(st.just({}), *members))
+    return st.tuples(*parts).map(lambda drawn: {k: v for part in drawn for k, v in part.items()})
+
+
+def _is_choice(field: FieldDescriptor) -> bool:
+    return field.containing_oneof is not None and len(field.containing_oneof.fields) > 1
 
 
 def _field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
