@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from benchmarks.scheduler_core import ROUNDS, timed
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
@@ -122,19 +123,20 @@ def plain_among_others(nodes: int) -> float:
     return timed(scheduler_of(nodes, specs), pods, Binding)
 
 
-def preempting(nodes: int, *, spreads: bool) -> float:
+def preempting(nodes: int, wanting: PodSpec) -> float:
     """Find victims for pods with constraints on full nodes of ten pods of lower priority."""
-    specs = [plain(3200) for _ in range(APPS)]
-    scheduler = scheduler_of(nodes, specs)
-    hard = UnsatisfiableAction.DO_NOT_SCHEDULE
-    wanting = spread("new", hard, 10, 6000) if spreads else apart("new", 10, 6000)
-    container = Container(name="c", requests={"cpu": 6000, "memory": GIB})
-    if not spreads:
-        wanting = PodSpec(
-            containers=(container,), pod_anti_affinity=wanting.pod_anti_affinity, priority=10
-        )
+    scheduler = scheduler_of(nodes, [plain(3200) for _ in range(APPS)])
     pods = ((wanting, {"app": "new"}) for _ in range(10))
     return timed(scheduler, pods, Refused)
+
+
+def preemptors() -> Iterator[tuple[str, PodSpec]]:
+    """Yield specs that preempt, one for each constraint."""
+    big = plain(6000, priority=10)
+    yield "spread", spread("new", UnsatisfiableAction.DO_NOT_SCHEDULE, 10, 6000)
+    yield "anti-affinity", replace(big, pod_anti_affinity=apart("new").pod_anti_affinity)
+    zone = PodAffinityTerm(topology_key=LABEL_ZONE, selector=selector("app-0"))
+    yield "affinity", replace(big, pod_affinity=PodAffinity(required=(zone,)))
 
 
 def main() -> None:
@@ -146,10 +148,9 @@ def main() -> None:
         print(f"{spreading(nodes, prefer):10.1f} us  spread, ScheduleAnyway, {nodes:,} nodes")
         print(f"{staying_apart(nodes):10.1f} us  anti-affinity, 500 applications, {nodes:,} nodes")
         print(f"{plain_among_others(nodes):10.1f} us  plain pods among those, {nodes:,} nodes")
-        taken = preempting(nodes, spreads=True)
-        print(f"{taken:10.1f} us  preempt with spread, {nodes:,} nodes of 10 victims")
-        taken = preempting(nodes, spreads=False)
-        print(f"{taken:10.1f} us  preempt with anti-affinity, {nodes:,} nodes of 10 victims")
+        for name, wanting in preemptors():
+            taken = preempting(nodes, wanting)
+            print(f"{taken:10.1f} us  preempt with {name}, {nodes:,} nodes of 10 victims")
 
 
 if __name__ == "__main__":

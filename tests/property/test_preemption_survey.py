@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from hypothesis import event, given, settings
@@ -127,13 +128,20 @@ def particular(data: st.DataObject, name: str) -> Pod:
         )
         for _ in range(data.draw(st.integers(0, 2)))
     )
-    near = data.draw(aways) if data.draw(st.integers(0, 2)) == 0 else None
+    near = data.draw(aways) if data.draw(st.booleans()) else None
     spec = replace(
         pod.spec,
         topology_spread_constraints=constraints,
         pod_affinity=near,
         pod_anti_affinity=data.draw(aways),
     )
+    return replace(pod, spec=spec, labels={"app": data.draw(st.sampled_from("ab"))})
+
+
+def clinging(data: st.DataObject, name: str) -> Pod:
+    """Draw such a pod that wants to be near others, which may be of its own kind."""
+    pod = plain(data, name)
+    spec = replace(pod.spec, pod_affinity=data.draw(terms), priority=3)
     return replace(pod, spec=spec, labels={"app": data.draw(st.sampled_from("ab"))})
 
 
@@ -158,7 +166,7 @@ selectors = st.sampled_from(
         LabelSelector(),
     ]
 )
-aways = st.none() | st.builds(
+terms = st.builds(
     PodAffinity,
     required=st.lists(
         st.builds(
@@ -170,12 +178,17 @@ aways = st.none() | st.builds(
         max_size=2,
     ).map(tuple),
 )
+aways = st.none() | terms
 
 
-@given(data=st.data(), rules=st.sampled_from([V1_34, V1_16]), constrained=st.booleans())
-@settings(max_examples=120, deadline=None)
+@given(
+    data=st.data(),
+    rules=st.sampled_from([V1_34, V1_16]),
+    make=st.sampled_from([plain, particular, clinging]),
+)
+@settings(max_examples=160, deadline=None)
 def test_the_survey_agrees_with_the_dry_runs(
-    data: st.DataObject, rules: PreemptionRules, *, constrained: bool
+    data: st.DataObject, rules: PreemptionRules, make: Callable[[st.DataObject, str], Pod]
 ) -> None:
     """After every change of the cluster, verdicts, criteria and outcome are the twin's."""
     snapshot = Snapshot()
@@ -187,9 +200,9 @@ def test_the_survey_agrees_with_the_dry_runs(
     preemptor = Preemptor(rules=rules)
     for step in range(2):
         change(data, snapshot, step)
-        if constrained:
+        if make is particular:
             make_hermits(data, snapshot)
-        pod = (particular if constrained else plain)(data, f"new{step}")
+        pod = make(data, f"new{step}")
         result = cycle.schedule_pod(pod, 1)
         if not isinstance(result, Unschedulable):
             continue
@@ -198,12 +211,10 @@ def test_the_survey_agrees_with_the_dry_runs(
         fast = SnapshotFailedCycle(pod, framework, result.diagnosis, surveyor)
         found = preemptor.evaluate(pod, once, tie_break=tie_break, now_ns=NOW_NS)
         survey = fast.survey(NOW_NS)
-        event(f"{min(len(found.candidates), 3)} candidates, constrained: {constrained}")
+        event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")
         assert preemptor.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
-        event(f"surveyed: {survey is not None}, near: {pod.spec.pod_affinity is not None}")
-        if survey is not None:
-            assert_agrees(survey, found)
-        assert survey is not None or constrained
+        assert survey is not None
+        assert_agrees(survey, found)
         absolute = data.draw(st.integers(1, len(NODES)))
         sampling = CandidateSampling(percentage=0, absolute=absolute)
         sampled = replace(preemptor, sampling=sampling)

@@ -153,18 +153,19 @@ class Trial(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a filter asks of rows, where that is only that pods of certain classes are few there.
+    """What a filter asks of rows, where that is only how many pods of certain classes are there.
 
     room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
-    where none is below 0. counted: bool[rows, bounds], whether a row's pods count. For each bound,
-    `weights` say what a pod of a class counts, and `codes` what the filter answers where it is
-    broken, the first one that is.
+    where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
+    whether a row's pods count. For each bound, `weights` say what a pod of a class counts, and
+    `codes` what the filter answers where it is broken, the first one that is.
     """
 
     room: Int64s
     counted: Bools
     weights: Sequence[ClassWeights]
     codes: Sequence[int]
+    asks_for: Sequence[bool]
 
 
 class ClusterFilterPlugin(FilterPlugin[D], ABC):

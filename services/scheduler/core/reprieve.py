@@ -2,7 +2,8 @@
 
 Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
 property test holds them equal. Resources and what bounds count only ever add up, so where the
-pending pod fits beside the nominated pods it fits without them too, and one check does for both.
+pending pod fits beside the nominated pods it fits without them too, and one check does for both. A
+bound that asks for pods is there twice for that, and no pod that comes back breaks it.
 
 The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
 for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` and `judge`.
@@ -11,7 +12,8 @@ Names in all of them:
 - `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
   wanted resource; `taken`: int64[loads, wanted + 1], what pods take of these, 1 place first.
 - `spares`: int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, UNBOUNDED where a
-  row's pods do not count; `weights`: int64[classes, bounds], what they count.
+  row's pods do not count; `weights`: int64[classes, bounds], what they count, negative where a
+  bound asks for them.
 - `first`: int64[rows], the place of a row's first pod of lower priority; `order`: int64[rows,
   width], the places of such pods, most important first; beside it `violates` and `victims`:
   bool[rows, width].

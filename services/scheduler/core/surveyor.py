@@ -30,11 +30,12 @@ from services.scheduler.core.status import Status
 class _Together(NamedTuple):
     """The bounds of all filters: int64[rows, bounds] and int64[classes, bounds].
 
-    As `spares` and `weights` in `reprieve`.
+    As `spares` and `weights` in `reprieve`; `said` is who answers what where one is broken.
     """
 
     room: Int64s
     weights: Int64s
+    said: Sequence[tuple[FilterColumn, int]]
 
 
 class _Opened(NamedTuple):
@@ -75,10 +76,9 @@ class Surveyor:
         if bounded is None:
             return None
         fit = shape.pod_filters[0][1]
-        bounds = self._bounds(pod, rows, [each for _, each in bounded])
+        bounds = self._bounds(pod, rows, bounded)
         runs = self._dry_run(pod, fit.pre.data, rows, now_ns, bounds)
         codes = runs.codes
-        said = [(column, code) for column, each in bounded for code in each.codes]
         table = np.empty((len(codes), 2), dtype=np.int64)
         counted = dict(table[: kernels.tally(codes, table)].tolist())
         if reprieve.IN_VAIN in counted:
@@ -87,30 +87,44 @@ class Surveyor:
         return Survey(
             rows=runs.rows,
             criteria=runs.criteria,
-            refusals=[(_refusal(fit, said, code), count) for code, count in counted.items()],
+            refusals=[(_refusal(fit, bounds.said, code), count) for code, count in counted.items()],
             name=self._snapshot.name,
         )
 
-    def _bounds(self, pod: Pod, rows: Int64s, bounds: Sequence[Bounds]) -> _Together:
-        """Return the bounds side by side, with room left for the nominated pods that count."""
-        asked = [weights for each in bounds for weights in each.weights]
-        if not asked:
+    def _bounds(
+        self, pod: Pod, rows: Int64s, bounded: Sequence[tuple[FilterColumn, Bounds]]
+    ) -> _Together:
+        """Return the bounds side by side, with the nominated pods that count on their nodes.
+
+        Those that ask for pods come again without the nominated ones, which need not come.
+        """
+        said = [(column, code) for column, each in bounded for code in each.codes]
+        if not said:
             none = np.zeros((len(rows), 0), dtype=np.int64)
-            return _Together(none, np.zeros((1, 0), dtype=np.int64))
-        room = np.hstack([each.room for each in bounds])
-        counted = np.hstack([each.counted for each in bounds])
+            return _Together(none, np.zeros((1, 0), dtype=np.int64), said)
+        asked = [weights for _, each in bounded for weights in each.weights]
+        asks = np.array([more for _, each in bounded for more in each.asks_for])
+        signs = np.where(asks, -1, 1)
+        room = np.hstack([each.room for _, each in bounded])
+        counted = np.hstack([each.counted for _, each in bounded])
+        alone = room[:, asks]
         census, nominations = self._snapshot.census, self._snapshot.nominations
         for place, row in enumerate(rows.tolist()) if len(nominations) else ():
             for each in nominations.counted(self._snapshot.name(row), pod):
                 taken = [weights.of(census.class_of(each)) for weights in asked]
-                room[place] -= np.where(counted[place], taken, 0)
+                room[place] -= np.where(counted[place], taken * signs, 0)
         for weights in asked:
             weights.sync()
         number = len(census.classes)
-        table = np.stack([weights.weights[:number] for weights in asked], axis=1)
+        table = np.stack([weights.weights[:number] for weights in asked], axis=1) * signs
+        if len(nominations) and asks.any():
+            room = np.hstack([room, alone])
+            counted = np.hstack([counted, counted[:, asks]])
+            table = np.hstack([table, table[:, asks]])
+            said += [each for each, more in zip(said, asks, strict=True) if more]
         free = np.where(room < 0, -reprieve.UNBOUNDED, reprieve.UNBOUNDED)
         spares = np.ascontiguousarray(np.where(counted, room, free))
-        return _Together(spares, np.ascontiguousarray(table))
+        return _Together(spares, np.ascontiguousarray(table), said)
 
     def _dry_run(
         self, pod: Pod, wanted: Wanted, rows: Int64s, now_ns: int, bounds: _Together

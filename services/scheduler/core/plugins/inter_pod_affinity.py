@@ -114,8 +114,8 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         """Begin a dry run of one row."""
         return AffinityTrial(data, row)
 
-    def bounds(self, data: AffinityCounts, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - the data knows it
-        """Return that nobody may be there who is to be away."""
+    def bounds(self, data: AffinityCounts, snapshot: Snapshot, rows: Int64s) -> Bounds:  # noqa: ARG002 - the data knows it
+        """Return that somebody must be near, and nobody who is to be away."""
         return data.bounds(rows)
 
     def filter_status(self, data: AffinityCounts, code: int) -> Status:  # noqa: ARG002 - three statuses only

@@ -142,39 +142,36 @@ class AffinityCounts:
             for each in counts:
                 domain_kernels.avoid(used, each.domains.of_row, each.sums, code, codes)
 
-    def bounds(self, rows: Int64s) -> Bounds | None:
-        """Return that nobody may be there who is to be away.
+    def bounds(self, rows: Int64s) -> Bounds:
+        """Return that somebody must stay who is to be near, and nobody who is to be away.
 
-        None where pods that are to be near stand on `rows`, or are missing now.
+        Where all that are near stand on one row, its pod may be the first of its kind, or is near
+        those that stay: whoever leaves, that row will do.
         """
-        if self.near and not self._stay_near(rows):
-            return None
-        kept = [(NOT_AWAY, each) for each in self.away]
-        kept += [(KEPT_AWAY, each) for each in self.kept_away]
-        room: Int64s = np.zeros((len(rows), len(kept)), dtype=np.int64)
+        asked = [(NOT_NEAR, each) for each in self.near]
+        asked += [(NOT_AWAY, each) for each in self.away]
+        asked += [(KEPT_AWAY, each) for each in self.kept_away]
+        room: Int64s = np.zeros((len(rows), len(asked)), dtype=np.int64)
         counted: Bools = np.zeros(room.shape, dtype=np.bool_)
-        for index, (_, each) in enumerate(kept):
+        for index, (code, each) in enumerate(asked):
             domain = each.domains.of_row[rows]
+            held = np.append(each.sums, 0)[domain]
             counted[:, index] = domain >= 0
-            room[:, index] = -np.append(each.sums, 0)[domain]
+            room[:, index] = held - 1 if code == NOT_NEAR else -held
+        if self.near and self.required.self_match:
+            alone = np.logical_and.reduce(
+                [each.total == each.tally.counts[rows] for each in self.near]
+            )
+            near = slice(len(self.near))
+            room[:, near] = np.where(alone[:, None] & counted[:, near], 0, room[:, near])
+            counted[:, near] &= ~alone[:, None]
         return Bounds(
             room=room,
             counted=counted,
-            weights=[each.tally.weights for _, each in kept],
-            codes=[code for code, _ in kept],
+            weights=[each.tally.weights for _, each in asked],
+            codes=[code for code, _ in asked],
+            asks_for=[code == NOT_NEAR for code, _ in asked],
         )
-
-    def _stay_near(self, rows: Int64s) -> bool:
-        """Tell whether all `rows` meet the affinity, whoever leaves one of them."""
-        lone = self.required.self_match and not any(each.total for each in self.near)
-        for each in self.near:
-            domain = each.domains.of_row[rows]
-            held = np.append(each.sums, 0)[domain]
-            if (domain < 0).any() or each.tally.counts[rows].any():
-                return False
-            if not lone and (held <= 0).any():
-                return False
-        return True
 
     def _near(self) -> Sequence[KeyedCount]:
         terms = self.required.near

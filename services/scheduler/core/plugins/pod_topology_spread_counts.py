@@ -102,8 +102,14 @@ class SpreadCounts:
             room[:, index] = rule.max_skew - rule.self_match + floor - held
             room[domain < 0, index] = -FAR
             counted[:, index] = self.nodes.by_rule[index][rows]
-        codes = [SKEWED] * len(self.by_rule)
-        return Bounds(room=room, counted=counted, weights=self._dry_weights, codes=codes)
+        rules = len(self.by_rule)
+        return Bounds(
+            room=room,
+            counted=counted,
+            weights=self._dry_weights,
+            codes=[SKEWED] * rules,
+            asks_for=[False] * rules,
+        )
 
     def has_labels(self, rows: Int64s) -> bool:
         """Tell whether none of `rows` lacks a rule's label."""
