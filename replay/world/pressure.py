@@ -188,7 +188,10 @@ class Pressure:
     # Steps
 
     def _kubelet(self, node_name: str) -> _Kubelet:
-        return self._kubelets.setdefault(node_name, _Kubelet())
+        kubelet = self._kubelets.get(node_name)
+        if kubelet is None:
+            kubelet = self._kubelets[node_name] = _Kubelet()
+        return kubelet
 
     def _changed(self, now_ns: int, node_name: str, *, is_known: bool) -> None:
         """Plan a step for a node on which something has begun or ended."""
