@@ -33,6 +33,7 @@ COPY --from=build /opt/reprieve /opt/reprieve
 ENV PATH=/opt/reprieve/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/tmp \
     NUMBA_CACHE_DIR=/tmp/kernels \
+    OPENBLAS_NUM_THREADS=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONSAFEPATH=1 \
     PYTHONUNBUFFERED=1

@@ -17,6 +17,12 @@ from typing import IO
 
 from replay.backends.errors import BackendError
 
+_ENVIRONMENT = {
+    "GRPC_VERBOSITY": "NONE",
+    "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
+}
+"""What is set for the services unless the user has set it."""
+
 START_S = 60.0
 STOP_S = 10.0
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
@@ -35,7 +41,7 @@ class ServiceProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             process_group=0,  # Ctrl-C is the replay's, which ends its services itself
-            env=os.environ | {"GRPC_VERBOSITY": os.environ.get("GRPC_VERBOSITY", "NONE")},
+            env={**_ENVIRONMENT, **os.environ},
         )
         self.address = ""
 

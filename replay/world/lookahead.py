@@ -2,23 +2,33 @@
 
 Profiles are step functions of the time since their start. Most nodes never come near a threshold:
 they are settled by the sum of what each profile will use at most. The others are looked ahead,
-HORIZON_NS at a time, over all profiles' changes as columns.
+HORIZON_NS at a time, over all profiles' changes as columns. numpy is loaded with the first profile:
+most traces tell of none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Protocol
 
 from replay.world.models import SECOND_NS
 
-Int64s = NDArray[np.int64]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Int64s = NDArray[np.int64]
+
 HORIZON_NS = 3600 * SECOND_NS
 """How far usage is looked ahead at once."""
+
+
+def int64s(values: Sequence[int]) -> Int64s:
+    """Return whole numbers as a column."""
+    import numpy as np  # noqa: PLC0415 - loaded when needed
+
+    return np.array(values, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +46,9 @@ class Amounts:
     @classmethod
     def of(cls, values: Sequence[int]) -> Amounts:
         """Return the columns of the segments' amounts, in order."""
-        column = np.array(values, dtype=np.int64)
+        import numpy as np  # noqa: PLC0415 - loaded when needed
+
+        column = int64s(values)
         peaks = np.maximum.accumulate(column[::-1])[::-1]
         return cls(values=column, steps=np.diff(column, prepend=0), peaks=peaks)
 
@@ -105,6 +117,8 @@ def look_again_ns(sources: Sequence[Source], now_ns: int, bounds: Bounds) -> int
     most_storage = sum(profile.storage.peak(index) for profile, index in pairs)
     if not bounds.exceeded(most_memory, most_storage):
         return None
+    import numpy as np  # noqa: PLC0415 - loaded when needed
+
     ahead = _Ahead.of(sources, indices, now_ns)
     over = np.zeros(len(ahead.times), dtype=np.bool_)
     for most, used in ((bounds.memory, ahead.memory), (bounds.storage, ahead.storage)):
@@ -143,6 +157,8 @@ class _Ahead:
     @classmethod
     def of(cls, sources: Sequence[Source], indices: Sequence[int], now_ns: int) -> _Ahead:
         """Return the next HORIZON_NS of sources, each of which goes on at its index."""
+        import numpy as np  # noqa: PLC0415 - loaded when needed
+
         times, memory, storage = [], [], []
         used_memory = used_storage = 0
         goes_on = False

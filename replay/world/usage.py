@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-
-from replay.world.lookahead import Amounts, Bounds, Source
+from replay.world.lookahead import Amounts, Bounds, Source, int64s
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import node_pb2
@@ -28,7 +26,7 @@ class Profile:
 
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
         self._segments = list(profile.segments)
-        self.offsets = np.array([each.offset_ns for each in self._segments], dtype=np.int64)
+        self.offsets = int64s([each.offset_ns for each in self._segments])
         self.memory = Amounts.of([each.memory_bytes for each in self._segments])
         self.storage = Amounts.of([each.storage_bytes for each in self._segments])
 

@@ -8,7 +8,6 @@ from replay.world.lookahead import (
     HORIZON_NS,
     Amounts,
     Bounds,
-    Int64s,
     look_again_ns,
     used_bytes,
 )
@@ -20,7 +19,7 @@ class Segments:
 
     def __init__(self, *segments: tuple[int, int, int]) -> None:
         offsets, memory, storage = zip(*segments, strict=True) if segments else ((), (), ())
-        self.offsets: Int64s = np.array(offsets, dtype=np.int64) * S
+        self.offsets = np.array(offsets, dtype=np.int64) * S
         self.memory = Amounts.of(memory)
         self.storage = Amounts.of(storage)
 
