@@ -24,10 +24,9 @@ from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.census import Census
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Columns, Int64s
-from services.scheduler.core.hashing import node_hash
 from services.scheduler.core.host_ports import HostPort, hold, release
 from services.scheduler.core.images import Images
-from services.scheduler.core.layout import Layout
+from services.scheduler.core.layout import Layout, Rows
 from services.scheduler.core.node_tree import NodeTree
 from services.scheduler.core.nominations import Nominations
 from services.scheduler.core.pod_load import PodLoad, PodLoads
@@ -69,11 +68,9 @@ class Snapshot:
         self.budget_epoch = 0
         self._tree = NodeTree()
         self._nodes: list[Node | None] = [None] * self.columns.capacity
-        self._names: list[str] = [""] * self.columns.capacity
         self._pods: list[list[Pod]] = [[] for _ in range(self.columns.capacity)]
         self._ports: list[dict[HostPort, int]] = [{} for _ in range(self.columns.capacity)]
-        self._row_of: dict[str, int] = {}
-        self._free = list(range(self.columns.capacity - 1, -1, -1))
+        self._rows = Rows(self.columns)
         self._loads = PodLoads(self.columns)
         self._place: dict[str, tuple[Pod, int]] = {}
         self._assumed: set[str] = set()
@@ -125,11 +122,11 @@ class Snapshot:
 
     def name(self, row: int) -> str:
         """Return the name of a row's node, which may have gone."""
-        return self._names[row]
+        return self._rows.names[row]
 
     def row(self, name: str) -> int | None:
         """Return the row of a node, None where there is none of that name."""
-        row = self._row_of.get(name)
+        row = self._rows.by_name.get(name)
         return row if row is not None and self.columns.alive[row] else None
 
     def listed_rows(self) -> Sequence[int]:
@@ -140,7 +137,7 @@ class Snapshot:
     def rows_in_order(self) -> Int64s:
         """Return the same as an array, int64[nodes], which must not be changed."""
         if self._listed[0] != self.node_log.end:
-            rows = [self._row_of[name] for name in self._tree.names()]
+            rows = [self._rows.by_name[name] for name in self._tree.names()]
             self._listed = (self.node_log.end, np.array(rows, dtype=np.int64))
         return self._listed[1]
 
@@ -162,7 +159,7 @@ class Snapshot:
 
     def set_node(self, node: Node) -> None:
         """Add a node, or replace what is known of it."""
-        row = self._row_of.get(node.name)
+        row = self._rows.by_name.get(node.name)
         if row is None:
             row = self._take_row(node.name)
         old = self._nodes[row]
@@ -253,29 +250,15 @@ class Snapshot:
 
     def layout(self) -> Layout:
         """Return which row is whose."""
-        rows = tuple((name, self._row_of[name]) for name in self._row_of)
-        return Layout(
-            capacity=self.columns.capacity,
-            used=len(self.columns.rows),
-            resources=tuple(self.columns.resources),
-            rows=rows,
-            free=tuple(self._free),
-        )
+        return self._rows.layout()
 
     def lay_out(self, layout: Layout) -> None:
         """Take the rows of another snapshot, before anything is put; nodes and pods follow.
 
         Raises ValueError for rows that are no snapshot's.
         """
-        assert not self._row_of, "the snapshot has rows already"
-        self.columns.lay_out(layout.capacity, layout.used, layout.resources)
+        self._rows.lay_out(layout)
         self._widen()
-        taken = [row for _, row in layout.rows]
-        if sorted([*taken, *layout.free]) != list(range(self.columns.capacity)):
-            raise ValueError("the rows are not those of a snapshot")
-        self._free = list(layout.free)
-        for name, row in layout.rows:
-            self._name(row, name)
 
     def follow(self, name: str, follower: PodFollower) -> None:
         """Tell `follower` of the pods that are here and of all to come; once for each `name`."""
@@ -295,7 +278,7 @@ class Snapshot:
         self.pod_log.note(row)
 
     def _put(self, pod: Pod, node_name: str) -> None:
-        row = self._row_of.get(node_name)
+        row = self._rows.by_name.get(node_name)
         if row is None:
             row = self._take_row(node_name)
         self._append(pod, row)
@@ -319,7 +302,7 @@ class Snapshot:
         old, row = held
         return (
             old.spec is pod.spec
-            and self._names[row] == pod.node_name
+            and self._rows.names[row] == pod.node_name
             and old.labels == pod.labels
             and old.given == pod.given
             and (not pod.given or is_resize_infeasible(old) == is_resize_infeasible(pod))
@@ -366,39 +349,22 @@ class Snapshot:
         self.pod_log.note(row)
 
     def _take_row(self, name: str) -> int:
-        if not self._free:
-            self._grow()
-        row = self._free.pop()
-        self.columns.take(row)
-        self._name(row, name)
+        row = self._rows.take(name)
+        if self.columns.capacity > len(self._nodes):
+            self._widen()
+            self._note_node(row)
         return row
 
-    def _name(self, row: int, name: str) -> None:
-        self._row_of[name] = row
-        self._names[row] = name
-        self.columns.name_hash[row] = node_hash(name)
-
     def _give_back(self, row: int) -> None:
-        if self._nodes[row] is not None or self._pods[row]:
-            return
-        del self._row_of[self._names[row]]
-        self._names[row] = ""
-        self.columns.clear(row)
-        self._free.append(row)
-        self._note_node(row)
-
-    def _grow(self) -> None:
-        before = self.columns.capacity
-        self.columns.grow()
-        self._widen()
-        self._free.extend(range(self.columns.capacity - 1, before - 1, -1))
-        self._note_node(before)
+        """Free a row without a node, once no pods are left on it."""
+        if self._nodes[row] is None and not self._pods[row]:
+            self._rows.give_back(row)
+            self._note_node(row)
 
     def _widen(self) -> None:
         """Make what is kept beside the columns as long as these are."""
         added = self.columns.capacity - len(self._nodes)
         self._nodes.extend([None] * added)
-        self._names.extend([""] * added)
         self._pods.extend([] for _ in range(added))
         self._ports.extend({} for _ in range(added))
 
