@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How fast a machine is, and how busy, is nothing that a test fails for.
+settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("reprieve")
 
 FORBID = "REPRIEVE_FORBID_SKIPS"
 """Set by CI, which has all that tests may otherwise skip for: ../shared and a container engine."""

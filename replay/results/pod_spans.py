@@ -107,8 +107,7 @@ class PodSpans:
         waited_from_ns = min(outcome.queued_ns, at_ns)
         attempts = outcome.attempts
         self._child(trace, "queue.wait", waited_from_ns, at_ns, {"reprieve.attempt": attempts})
-        attributes: dict[str, Attribute] = {"reprieve.attempt": attempts}
-        error = _describe_cycle(outcome, phases, attributes)
+        attributes, error = _cycle(outcome, phases)
         links = (within,) if within is not None else ()
         self._child(trace, "schedulingCycle", at_ns, at_ns, attributes, links=links, error=error)
 
@@ -232,10 +231,9 @@ class PodSpans:
         return span
 
 
-def _describe_cycle(
-    outcome: scheduler_pb2.Outcome, phases: Phases, attributes: dict[str, Attribute]
-) -> str:
-    """Add a scheduling cycle's attributes; answer its error, "" where it ended in none."""
+def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, Attribute], str]:
+    """Return a scheduling cycle's attributes, and its error where it ended in one."""
+    attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
     error = ""
     match outcome.WhichOneof("outcome"):
         case "bind":
@@ -256,4 +254,4 @@ def _describe_cycle(
             error = outcome.failure.message
     for name, wall_ns in phases:
         attributes[f"reprieve.wall_ns.{name}"] = wall_ns
-    return error
+    return attributes, error

@@ -1,1 +1,1 @@
-"""Kubernetes objects as frozen values, and the pure rules over them."""
+"""Kubernetes objects as values, and the pure rules over them."""

@@ -1,7 +1,8 @@
 """Values that are made several times a pod: frozen to the type checker, and made fast.
 
-A frozen dataclass sets each of its fields by a call when one is made, and takes two to three times
-as long as a plain one. Here the type checker alone refuses a change.
+Pods are such values, and what the scheduler tells its queue of them. A frozen dataclass sets each
+of its fields by a call when one is made, and takes two to three times as long as a plain one. Here
+the type checker alone refuses a change.
 """
 
 from __future__ import annotations

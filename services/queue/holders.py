@@ -30,8 +30,6 @@ def _owner(operation: queue_pb2.Operation) -> str:
 
 def give_back(session: Session[QueueSession], owners: Iterable[str], clock: Clock) -> None:
     """Give the pops of owners that have gone back to a live session's queue."""
-    if not session.core.live:
-        return
     at_ns = clock.read(0)
     for owner in owners:
         session.core.queue.release_owner(owner, now_ns=at_ns)

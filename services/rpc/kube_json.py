@@ -1,4 +1,4 @@
-"""Kubernetes JSON and messages, both ways, driven by tables made once from the descriptors.
+"""Kubernetes JSON and messages, both ways, by what is made once from the descriptors.
 
 Reading takes what `kubectl get -o json` and YAML manifests hold: unknown fields are skipped,
 null is an absence, a bare number is taken where a quantity is wanted, and anything else of a
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
+from keyword import iskeyword
 from threading import Lock
 from typing import Any, NoReturn, TypeVar
 
@@ -248,11 +249,13 @@ def _writer_name(descriptor: Descriptor) -> str:
     lines = [f"def {name}(m):", " r = {}"]
     for field in descriptor.fields:
         value = f"m.{field.name}"
+        if iskeyword(field.name):
+            value = f"getattr(m, {field.name!r})"
         oneof = field.containing_oneof
         if oneof is not None and len(oneof.fields) > 1:
             if field == oneof.fields[0]:
-                lines.append(f" {oneof.name} = m.WhichOneof({oneof.name!r})")
-            is_set = f"{oneof.name} == {field.name!r}"
+                lines.append(f" of_{oneof.name} = m.WhichOneof({oneof.name!r})")
+            is_set = f"of_{oneof.name} == {field.name!r}"
         elif field.has_presence:
             is_set = f"m.HasField({field.name!r})"
         else:

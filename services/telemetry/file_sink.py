@@ -111,6 +111,7 @@ def _attributes(attributes: Mapping[str, Attribute]) -> str:
 
 
 def _value(value: Attribute) -> str:
+    # Texts and numbers that come here are of a class of their own, such as an enum's.
     if isinstance(value, str):
         return f'{{"stringValue":{_string(value)}}}'
     if isinstance(value, bool):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 
-from hypothesis import HealthCheck, seed, settings
+from hypothesis import seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test
 
 SEED_VARIABLE = "REPRIEVE_TEST_SEED"
@@ -18,8 +18,6 @@ def run(machine: type[RuleBasedStateMachine], *, examples: int) -> None:
     limits = settings(
         max_examples=examples,
         stateful_step_count=STEPS,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
     )
     try:
         seed(chosen)(get_state_machine_test(machine, settings=limits))()

@@ -281,7 +281,6 @@ class Constraints(RuleBasedStateMachine):
 Constraints.TestCase.settings = settings(
     max_examples=40,
     stateful_step_count=15,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestConstraints = Constraints.TestCase

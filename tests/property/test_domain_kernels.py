@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,7 +33,6 @@ def held(domain: list[int], count: list[int]) -> NDArray[np.int64]:
 
 
 @given(domains, signed)
-@settings(deadline=None)
 def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
     """Rows without a domain add nothing, and the total is that of the others."""
     sums = np.zeros(DOMAINS, dtype=np.int64)
@@ -46,7 +45,6 @@ def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
 
 
 @given(domains, counts, flags, st.booleans())
-@settings(deadline=None)
 def test_refusals_by_domain_agree(
     domain: list[int], count: list[int], refused: list[bool], lone: bool
 ) -> None:
@@ -64,7 +62,6 @@ def test_refusals_by_domain_agree(
 
 
 @given(signed)
-@settings(deadline=None)
 def test_stretched_scores_agree(raw: list[int]) -> None:
     """The least is 0, the highest 100."""
     scores = np.zeros(NODES, dtype=np.int64)
@@ -73,7 +70,6 @@ def test_stretched_scores_agree(raw: list[int]) -> None:
 
 
 @given(domains, counts, flags)
-@settings(deadline=None)
 def test_spread_sums_agree(domain: list[int], count: list[int], counted: list[bool]) -> None:
     """The emptiest domain, and the emptiest of the others."""
     counted = [flag and place >= 0 for flag, place in zip(counted, domain, strict=True)]
@@ -88,7 +84,6 @@ def test_spread_sums_agree(domain: list[int], count: list[int], counted: list[bo
 
 
 @given(domains, counts, flags, flags, flags, st.integers(0, 4))
-@settings(deadline=None)
 def test_spread_scores_agree(
     domain: list[int],
     count: list[int],
@@ -126,7 +121,6 @@ def test_spread_scores_agree(
 
 
 @given(st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 3)), max_size=20))
-@settings(deadline=None)
 def test_counts_that_follow_equal_counts_anew(changes: list[tuple[int, int]]) -> None:
     """Those who come one by one are those who are there."""
     weights = int64s([0, 1, -2, 5])

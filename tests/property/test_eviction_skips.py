@@ -168,7 +168,7 @@ def shrunk(change: tuple[int, int] | None) -> list[trace_pb2.Record]:
 
 
 @pytest.mark.parametrize("config", [CONFIG, NOTIFIED], ids=["polled", "notified"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(nodes=clusters, change=shrinking)
 @example(nodes=[[[(0, 2500)], [(80, 900)]], [[(71, 3800)]]], change=None)
 def test_stepping_every_node_decides_nothing_else(
@@ -184,7 +184,7 @@ def test_stepping_every_node_decides_nothing_else(
     assert few <= many
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(nodes=clusters)
 def test_a_notification_never_makes_the_first_eviction_later(nodes: list[list[Segments]]) -> None:
     """A poll sees a crossing at the next of its moments, the kernel at once."""

@@ -107,7 +107,7 @@ PODS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     nodes=NODES,
     pods=PODS,
@@ -142,7 +142,7 @@ def test_extenders_that_agree_change_no_decision(
         assert found == expected
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(nodes=NODES, pods=PODS)
 def test_an_extender_may_stand_for_a_filter(
     nodes: list[tuple[str, bool, bool]], pods: list[tuple[str, int, bool, bool]]

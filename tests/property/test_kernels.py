@@ -34,7 +34,7 @@ def split(pairs: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.i
     return table[:, 0].copy(), table[:, 1].copy()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     wanted=requests,
     allocatable=column(NODES, RESOURCES),
@@ -65,7 +65,7 @@ def test_fit_codes_are_those_of_the_twin(
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     wanted=requests,
     weights=st.lists(st.integers(1, 9), min_size=RESOURCES, max_size=RESOURCES),
@@ -99,7 +99,7 @@ def test_resource_scores_are_those_of_the_twins(
 small = st.lists(st.integers(0, 4), min_size=NODES, max_size=NODES)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     refused=st.lists(st.sampled_from([-2, -1, 0, 0, 0, 5]), min_size=NODES, max_size=NODES),
     plain=small,
@@ -143,7 +143,6 @@ def test_the_chosen_row_is_that_of_the_twin(
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.integers(0, NODES - 1)),
     before=st.lists(st.integers(-2, 5), min_size=NODES, max_size=NODES),
@@ -171,7 +170,6 @@ def test_rows_named_twice_are_merged_once(
         assert totals[row] == before[row] + sum(weighted)
 
 
-@settings(deadline=None)
 @given(
     refused=st.lists(st.sampled_from([-2, -1, 0, 1, 2, 127]), min_size=NODES, max_size=NODES),
     codes=small,

@@ -254,7 +254,7 @@ def _fields(value: Any) -> Mapping[str, object]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_PODS)
 def test_a_pod_comes_back_equal(value: pod.Pod) -> None:
     """Specs are compared field by field, since they have identity alone."""
@@ -263,14 +263,14 @@ def test_a_pod_comes_back_equal(value: pod.Pod) -> None:
     assert {**_fields(back), "spec": None} == {**_fields(value), "spec": None}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_NODES)
 def test_a_node_comes_back_equal(value: node.Node) -> None:
     """Its allocatable is spelt out."""
     assert node_from_message(node_to_message(value)) == value
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_BUDGETS)
 def test_a_budget_comes_back_equal(value: budget.PodDisruptionBudget) -> None:
     """Selectors come back as expressions."""

@@ -70,7 +70,6 @@ def _field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
 @settings(
     max_examples=10,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(data=st.data())

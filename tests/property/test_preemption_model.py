@@ -127,7 +127,7 @@ def goodness(cluster: Cluster, found: Verdict) -> tuple[int, ...]:
 
 
 @given(cluster=clusters(), rules=st.sampled_from([V1_34, V1_16]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: PreemptionRules) -> None:
     """Candidates, victims, violations and the picked node are the twin's."""
     found = Preemptor(rules=rules).evaluate(
@@ -153,7 +153,7 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
 
 
 @given(cluster=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_preemption_makes_room_and_takes_no_pod_in_vain(cluster: Cluster) -> None:
     """The pod fits without the victims, and not beside any single one of them."""
     outcome = Preemptor(rules=V1_34).preempt(

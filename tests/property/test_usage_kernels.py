@@ -47,7 +47,7 @@ def shares(
     ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     wants=wanted,
     weigh=weights,
@@ -69,7 +69,7 @@ def test_most_allocated_is_that_of_the_twin(
     ]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     wants=wanted,
     weigh=weights,

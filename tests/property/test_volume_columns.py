@@ -149,7 +149,7 @@ def told(verdicts: Verdicts) -> object:
     return (verdicts.feasible, dict(verdicts.refusals), verdicts.skipped_filters)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(changes=changes)
 def test_kept_verdicts_are_those_of_a_fresh_look(changes: list[Change]) -> None:
     """After each change, for a pod of each kind."""
@@ -164,7 +164,7 @@ def test_kept_verdicts_are_those_of_a_fresh_look(changes: list[Change]) -> None:
             assert told(evaluate(framework, pod)) == told(evaluate(fresh, pod))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(changes=changes, victims=st.sets(st.integers(0, 7)))
 def test_a_dry_run_says_what_the_cluster_without_the_victims_would(
     changes: list[Change], victims: set[int]

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from random import Random
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.generate.options import SECOND_NS, GenerateOptions
@@ -230,7 +230,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
     return sorted(records, key=lambda each: each.at_ns)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**16))
 def test_whatever_is_decided_the_world_stays_whole_and_two_runs_are_equal(seed: int) -> None:
     """Places, indexes, budgets, versions and times hold after every round."""

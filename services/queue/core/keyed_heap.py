@@ -5,7 +5,8 @@ faster than one of tuples, once there are too many to stay in the processor's ca
 under a key that is there replaces its entry. Removal is lazy: an order that has no entry is
 skipped when it comes to the top, and the heap is rebuilt when most of it is stale, so add,
 remove and pop are O(log n), amortised. Who looks at the first entries has them sorted before
-the heap, where they wait to be popped: each leaves the heap once.
+the heap, where they wait to be popped: each leaves the heap once. That is done for some hundreds,
+since adding among them takes as long as they are many.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ Order = bytes
 """What orders a sub-queue, least first; it ends with the sequence, which makes it total."""
 
 _STALE_MIN = 64
+_FRONT_MAX = 1024
 
 
 class KeyedHeap:
@@ -109,12 +111,17 @@ class KeyedHeap:
             if entry is not None and order != before:
                 before = order
                 yield entry
-        while heap:
+        while heap and len(front) < _FRONT_MAX:
             order = heappop(heap)
             entry = entries.get(order)
             if entry is not None and order != before:
                 before = order
                 front.append(order)
+                yield entry
+        for order in sorted(heap):
+            entry = entries.get(order)
+            if entry is not None and order != before:
+                before = order
                 yield entry
 
     def _drop_first(self) -> Order:

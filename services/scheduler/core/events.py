@@ -76,15 +76,14 @@ def on_pod(
             waits_on_permit=waits_on_permit,
         )
     before, after = _seen(old), _seen(new)
-    is_on = after is not None and after.node_name
     if before is not None and before.node_name:
-        if after is not None and is_on:
+        if after is not None and after.node_name:
             return PodEffects(_UPDATE, handlers.assigned_updated(before, after))
         change = _DELETE
         operations: tuple[QueueOperation, ...] = (
             Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before),
         )
-    elif after is not None and is_on:
+    elif after is not None and after.node_name:
         change, operations = _ADD, handlers.assigned_added(after)
     else:
         change, operations = _NONE, ()

@@ -151,21 +151,29 @@ class Trial(Protocol):
         """Return the code of the node as it stands now."""
 
 
+class Bound(NamedTuple):
+    """How many pods of certain classes a filter lets be together, or asks to be.
+
+    `weights` say what a pod of a class counts, `code` what the filter answers where it is broken.
+    """
+
+    weights: ClassWeights
+    code: int
+    asks_for: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What a filter asks of rows, where that is only how many pods of certain classes are there.
 
     room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
     where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
-    whether a row's pods count. For each bound, `weights` say what a pod of a class counts, and
-    `codes` what the filter answers where it is broken, the first one that is.
+    whether a row's pods count. `each` are the bounds: the filter answers by the first one broken.
     """
 
     room: Int64s
     counted: Bools
-    weights: Sequence[ClassWeights]
-    codes: Sequence[int]
-    asks_for: Sequence[bool]
+    each: Sequence[Bound]
 
 
 class ClusterFilterPlugin(FilterPlugin[D], ABC):

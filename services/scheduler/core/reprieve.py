@@ -3,7 +3,8 @@
 Its twin is `preemption.victims.select_victims` over a `NodeDryRun`, one node at a time: a
 property test holds them equal. Resources and what bounds count only ever add up, so where the
 pending pod fits beside the nominated pods it fits without them too, and one check does for both. A
-bound that asks for pods is there twice for that, and no pod that comes back breaks it.
+bound that asks for pods is there twice where some are nominated, and no pod that comes back breaks
+it.
 
 The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
 for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` and `judge`.

@@ -98,12 +98,12 @@ class Surveyor:
 
         Those that ask for pods come again without the nominated ones, which need not come.
         """
-        said = [(column, code) for column, each in bounded for code in each.codes]
+        said = [(column, each.code) for column, bounds in bounded for each in bounds.each]
         if not said:
             none = np.zeros((len(rows), 0), dtype=np.int64)
             return _Together(none, np.zeros((1, 0), dtype=np.int64), said)
-        asked = [weights for _, each in bounded for weights in each.weights]
-        asks = np.array([more for _, each in bounded for more in each.asks_for])
+        asked = [each.weights for _, bounds in bounded for each in bounds.each]
+        asks = np.array([each.asks_for for _, bounds in bounded for each in bounds.each])
         signs = np.where(asks, -1, 1)
         room = np.hstack([each.room for _, each in bounded])
         counted = np.hstack([each.counted for _, each in bounded])

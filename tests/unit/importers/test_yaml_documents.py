@@ -58,7 +58,7 @@ def _read(text: str) -> list[object]:
     return [value for _, value in YamlDocuments().read(text.splitlines(keepends=True))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.dictionaries(_KEYS, _VALUES, min_size=1, max_size=4), max_size=4))
 def test_what_yaml_writes_is_read_as_yaml_reads_it(documents: list[dict[str, object]]) -> None:
     """Documents that a dumper writes."""
@@ -66,7 +66,7 @@ def test_what_yaml_writes_is_read_as_yaml_reads_it(documents: list[dict[str, obj
     assert _read(text) == documents
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(_LINES, max_size=9), st.sampled_from(["\n", "\r\n"]))
 def test_any_lines_are_read_or_refused_as_yaml_does(lines: list[str], end: str) -> None:
     """Lines that stand where they should not, cut quotes, anchors, comments."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kube.selector import LabelSelector, Operator, Requirement
+from services.queue.core import keyed_heap
 from services.queue.core.active_queue import ActiveQueue
 from services.queue.core.backoff import AttemptBackoff, BackoffLimits, PodBackoffMap, backoff_ns
 from services.queue.core.backoff_queue import BackoffQueue
@@ -56,6 +59,11 @@ def test_a_heap_is_a_sorted_mapping_however_it_is_looked_at(
     steps: list[tuple[str, int, int]],
 ) -> None:
     """Who looks at the first entries moves them within the heap, and nothing shows it."""
+    with patch.object(keyed_heap, "_STALE_MIN", 2), patch.object(keyed_heap, "_FRONT_MAX", 4):
+        _follow(steps)
+
+
+def _follow(steps: list[tuple[str, int, int]]) -> None:
     heap, model = KeyedHeap(), dict[str, int]()
     for step, number, place in steps:
         name = f"p{number}"

@@ -31,7 +31,7 @@ def _series(figure: Figure, choice: str = "") -> dict[str, Any]:
         st.tuples(st.integers(0, BUCKETS * 10), st.integers(-3, 3)), min_size=1, max_size=30
     )
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_stepped_values_have_their_mean_and_peak_in_each_bucket(
     changes: list[tuple[int, int]],
 ) -> None:

@@ -62,7 +62,10 @@ def _traces(draw: st.DrawFn) -> list[Record]:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(records=_traces())
 def test_what_was_written_is_read_again(tmp_path: Path, suffix: str, records: list[Record]) -> None:
     """Every form loses nothing."""

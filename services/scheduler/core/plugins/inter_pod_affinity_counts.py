@@ -16,7 +16,7 @@ from services.kube.pod import Pod
 from services.scheduler.core import domain_kernels
 from services.scheduler.core.census import PodClass
 from services.scheduler.core.columns import Bools, Int64s
-from services.scheduler.core.plugin import Bounds
+from services.scheduler.core.plugin import Bound, Bounds
 from services.scheduler.core.plugins.inter_pod_affinity_terms import ClusterTerms, Term
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.tally import Candidates, Tally, Weigh
@@ -145,8 +145,8 @@ class AffinityCounts:
     def bounds(self, rows: Int64s) -> Bounds:
         """Return that somebody must stay who is to be near, and nobody who is to be away.
 
-        Where all that are near stand on one row, its pod may be the first of its kind, or is near
-        those that stay: whoever leaves, that row will do.
+        A pod that meets its own affinity may be the first of its kind. Where all others stand on
+        one row, that row will do for it, whoever leaves: it is the first, or near those that stay.
         """
         asked = [(NOT_NEAR, each) for each in self.near]
         asked += [(NOT_AWAY, each) for each in self.away]
@@ -168,9 +168,7 @@ class AffinityCounts:
         return Bounds(
             room=room,
             counted=counted,
-            weights=[each.tally.weights for _, each in asked],
-            codes=[code for code, _ in asked],
-            asks_for=[code == NOT_NEAR for code, _ in asked],
+            each=[Bound(each.tally.weights, code, code == NOT_NEAR) for code, each in asked],
         )
 
     def _near(self) -> Sequence[KeyedCount]:

@@ -17,7 +17,7 @@ from services.scheduler.core import domain_kernels
 from services.scheduler.core.census import PodClass
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.domain_kernels import FAR
-from services.scheduler.core.plugin import Bounds
+from services.scheduler.core.plugin import Bound, Bounds
 from services.scheduler.core.plugins.pod_topology_spread_nodes import CountedNodes
 from services.scheduler.core.plugins.pod_topology_spread_rules import Rule, Spread
 from services.scheduler.core.snapshot import Snapshot
@@ -102,14 +102,8 @@ class SpreadCounts:
             room[:, index] = rule.max_skew - rule.self_match + floor - held
             room[domain < 0, index] = -FAR
             counted[:, index] = self.nodes.by_rule[index][rows]
-        rules = len(self.by_rule)
-        return Bounds(
-            room=room,
-            counted=counted,
-            weights=self._dry_weights,
-            codes=[SKEWED] * rules,
-            asks_for=[False] * rules,
-        )
+        each = [Bound(weights, SKEWED) for weights in self._dry_weights]
+        return Bounds(room=room, counted=counted, each=each)
 
     def has_labels(self, rows: Int64s) -> bool:
         """Tell whether none of `rows` lacks a rule's label."""
