@@ -105,7 +105,7 @@ def run_replay(
     records = itertools.chain(first, records)
     if settings.run_path is not None:
         RunDirectory.check(settings.run_path, force=settings.force)
-    collector.calm()
+    collector.calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
         embedded = stack.enter_context(
             EmbeddedServices(
