@@ -105,24 +105,22 @@ class KeyedHeap:
 
     def in_order(self) -> Iterator[Entry]:
         """Yield the entries in order, while none is added or taken."""
-        front, heap, entries, before = self._front, self._heap, self._entries, b""
-        for order in front:
+        entries, before = self._entries, b""
+        for order in self._sorted_orders():
             entry = entries.get(order)
             if entry is not None and order != before:
                 before = order
                 yield entry
+
+    def _sorted_orders(self) -> Iterator[Order]:
+        """Yield all orders, stale and repeated ones too; the first of them go to the front."""
+        front, heap = self._front, self._heap
+        yield from front
         while heap and len(front) < _FRONT_MAX:
             order = heappop(heap)
-            entry = entries.get(order)
-            if entry is not None and order != before:
-                before = order
-                front.append(order)
-                yield entry
-        for order in sorted(heap):
-            entry = entries.get(order)
-            if entry is not None and order != before:
-                before = order
-                yield entry
+            front.append(order)
+            yield order
+        yield from sorted(heap)
 
     def _drop_first(self) -> Order:
         return self._front.popleft() if self._front else heappop(self._heap)
