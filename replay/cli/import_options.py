@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from replay.cli.parameters import DURATION
+from replay.cli.parameters import DURATION, TIME
 from services.kube import quantity
 
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9./-]*[a-z0-9])?")
@@ -84,6 +84,13 @@ def _value(text: str) -> int | None:
 
 
 IMPORT_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    click.option(
+        "--now",
+        "now_ns",
+        type=TIME,
+        help="Manifests: when they begin. [default: the latest time of something that has happened "
+        "to one of the objects; a manifest that was never in a cluster begins at 0]",
+    ),
     click.option(
         "--openb-jobs",
         is_flag=True,
@@ -174,6 +181,7 @@ def import_values(given: dict[str, Any]) -> dict[str, Any]:
 
 
 _NAMES = (
+    "now_ns",
     "openb_jobs",
     "workload",
     "params",

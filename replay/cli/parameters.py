@@ -56,6 +56,21 @@ class MomentOfRecording(click.ParamType[Moment]):
             self.fail(problem, param, ctx)
 
 
+class Time(click.ParamType[int]):
+    """A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return ns since 1970."""
+        from replay.importers.recording.change import time_ns  # noqa: PLC0415 - when needed
+
+        at_ns = value if isinstance(value, int) else time_ns(value)
+        if at_ns is None:
+            self.fail(f"{value!r} is not a time; write 2026-01-31T12:00:00Z", param, ctx)
+        return at_ns
+
+
 class Share(click.ParamType[Sampling]):
     """A share of the pods: "off", "all" or a percentage such as "1%"."""
 
@@ -117,6 +132,7 @@ class TraceFile(click.Path):
 
 DURATION = Duration()
 MOMENT = MomentOfRecording()
+TIME = Time()
 SHARE = Share()
 QOS_PRIORITY = QosPriority()
 TRACE_FILE = TraceFile()

@@ -51,6 +51,9 @@ class ImportOptions:
     `allocatable_percent` of a node's capacity can be requested. `machine` is the machine type that
     a trace of several is read for.
 
+    Manifests: `now_ns` is the time at which they begin, ns since 1970; None: the latest time of
+    something that has happened to one of the objects.
+
     Recordings that keep states: up to `follow_until` what was recorded stands, decisions too, and
     the trace begins there.
     """
@@ -73,6 +76,7 @@ class ImportOptions:
     unit_memory_bytes: int = 256 << 30
     allocatable_percent: int = 100
     machine: str = ""
+    now_ns: int | None = None
     follow_until: Moment | None = None
 
     def as_text(self) -> dict[str, str]:

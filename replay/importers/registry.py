@@ -98,6 +98,9 @@ def open_trace(
     if chosen.follow_until is not None and not importer.keeps_states:
         problem = f"--follow-until: a trace of format {importer.name} keeps no recorded states"
         raise TraceError(str(files[0]), f"{problem}; give {_keepers()}")
+    if chosen.now_ns is not None and importer.name != manifests.NAME:
+        problem = f"--now: a trace of format {importer.name} has times of its own"
+        raise TraceError(str(files[0]), f"{problem}; --now is for manifests")
     records = importer.load(files, chosen)
     nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
     if chosen.nodes_from is not None:

@@ -16,12 +16,12 @@ from services.rpc.errors import FieldError
 class Inventory:
     """Names by kind.
 
-    classes: priority classes that are created, or that pods name. budgets: "namespace/name". nodes:
-    labels at their creation, by name. allocatable: of all nodes at their creation, by resource
-    ("cpu" in thousandths of a core, else whole units).
+    classes: priority classes that are created (True), or that pods only name. budgets:
+    "namespace/name". nodes: labels at their creation, by name. allocatable: of all nodes at their
+    creation, by resource ("cpu" in thousandths of a core, else whole units).
     """
 
-    classes: dict[str, None] = field(default_factory=dict)
+    classes: dict[str, bool] = field(default_factory=dict)
     budgets: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     allocatable: Counter[str] = field(default_factory=Counter)
@@ -49,7 +49,7 @@ def _note_object(found: Inventory, message: object_pb2.Object) -> None:
             found.pods += 1
             _note_class(found, message.pod)
         case "priority_class":
-            found.classes[message.priority_class.metadata.name] = None
+            found.classes[message.priority_class.metadata.name] = True
         case "pod_disruption_budget":
             meta = message.pod_disruption_budget.metadata
             found.budgets[f"{meta.namespace or 'default'}/{meta.name}"] = None
@@ -80,4 +80,4 @@ def _note_class(found: Inventory, pod: pod_pb2.Pod) -> None:
 
 def _note_class_name(found: Inventory, spec: pod_pb2.PodSpec) -> None:
     if spec.priority_class_name:
-        found.classes[spec.priority_class_name] = None
+        found.classes.setdefault(spec.priority_class_name, False)

@@ -1,7 +1,8 @@
 """A priority class with another value or policy, and the pods of that class.
 
 Admission gives a pod its class's priority and policy when it is created, so that pods which were
-recorded with a priority get the new one, and those that a controller makes get it from the class.
+recorded with a priority get the new one, and those that a controller makes get it from the class. A
+class that pods name and the trace does not create is created at its beginning.
 
 Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from replay.identity import object_uid
 from replay.overrides.assignment import Assignment, refuse_field
 from replay.overrides.errors import OverrideError, listed
 from replay.overrides.inventory import Inventory
@@ -26,17 +28,22 @@ _TEMPLATED = frozenset({"replica_set", "deployment", "stateful_set", "daemon_set
 
 @dataclass(slots=True, kw_only=True)
 class ClassChange:
-    """What becomes of one class; None leaves a field as it is."""
+    """What becomes of one class; None leaves a field as it is. `is_new`: the trace lacks it."""
 
     value: int | None = None
     preemption_policy: str | None = None
     global_default: bool | None = None
+    is_new: bool = False
 
 
 def class_changes(
     assignments: Iterable[Assignment], inventory: Inventory
 ) -> Mapping[str, ClassChange]:
-    """Return the changes by class. Raises OverrideError for a class that nothing names."""
+    """Return the changes by class.
+
+    Raises OverrideError for a class that nothing names, and for one that is to be created without a
+    value.
+    """
     changes: dict[str, ClassChange] = {}
     for each in assignments:
         if each.name not in inventory.classes:
@@ -44,7 +51,14 @@ def class_changes(
             raise OverrideError(f"--set {each.text} touches nothing: the trace has {known}")
         if each.name.startswith(SYSTEM_PREFIX):
             raise OverrideError(f"--set {each.text}: {each.name} is the system's own class")
-        _assign(changes.setdefault(each.name, ClassChange()), each)
+        is_new = not inventory.classes[each.name]
+        _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
+    for name, change in changes.items():
+        if change.is_new and change.value is None:
+            raise OverrideError(
+                f"PriorityClass {name} is named by pods, and the trace does not create it: give "
+                f"--set priorityClass.{name}.value=NUMBER, too"
+            )
     return changes
 
 
@@ -52,7 +66,8 @@ def change_classes(
     records: Iterable[trace_pb2.Record], changes: Mapping[str, ClassChange]
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records, with the classes and their pods changed."""
-    for record in records:
+    missing = [_new_class(name, change) for name, change in changes.items() if change.is_new]
+    for record in _with_classes(records, missing) if missing else records:
         case = record.WhichOneof("record")
         if case in {"template", "pod_create"}:
             yield _with_pod(record, case, changes)
@@ -126,6 +141,31 @@ def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
         spec.priority = change.value
     if change.preemption_policy is not None and (is_admitted or spec.HasField("preemption_policy")):
         spec.preemption_policy = change.preemption_policy
+
+
+def _with_classes(
+    records: Iterable[trace_pb2.Record], missing: list[scheduling_pb2.PriorityClass]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with classes behind the header, numbered anew."""
+    sequence = 0
+    for record in records:
+        sequence += 1
+        kept = trace_pb2.Record()
+        kept.CopyFrom(record)
+        kept.sequence = sequence
+        yield kept
+        if record.HasField("header"):
+            for each in missing:
+                sequence += 1
+                create = object_pb2.Object(priority_class=each)
+                yield trace_pb2.Record(at_ns=record.at_ns, sequence=sequence, create=create)
+
+
+def _new_class(name: str, change: ClassChange) -> scheduling_pb2.PriorityClass:
+    made = scheduling_pb2.PriorityClass()
+    made.metadata.name, made.metadata.uid = name, object_uid("PriorityClass", "", name)
+    _redefine(made, change)
+    return made
 
 
 def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> None:

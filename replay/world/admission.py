@@ -76,6 +76,8 @@ class PriorityAdmission:
         name = spec.priority_class_name
         if spec.HasField("priority"):
             if not name:
+                if spec.priority == _NO_CLASS.value:
+                    return ""
                 return "spec.priority without a priorityClassName is kept as given"
             if name not in self._classes:
                 return f"no PriorityClass {name!r} is known; spec.priority is kept as recorded"

@@ -66,7 +66,7 @@ class Cluster:
     `births` counts the pods that each owner has ever had, but for those that had ended when they
     came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
     `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all that have and
-    are still there.
+    are still there. `enlisted` counts how often a pod became pending.
     """
 
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
@@ -90,6 +90,7 @@ class Cluster:
         self.changed = Changed()
         self.snapshot_version = 0
         self.tried = 0
+        self.enlisted = 0
 
     # Pods
 
@@ -287,6 +288,7 @@ class Cluster:
         if (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names:
             pod.queued = True
             self.pending[pod.uid] = pod
+            self.enlisted += 1
 
     def _place(self, pod: PodRecord) -> None:
         self.pods_by_node.setdefault(pod.node_name, {})[pod.uid] = pod

@@ -111,6 +111,7 @@ class Lives:
         elif not pod.is_terminal:
             self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
         if pod.is_terminating:
+            pod.removal = "deleted"
             meta = pod.message.metadata
             grace_ns = meta.deletion_grace_period_seconds * SECOND_NS
             pod.stopping_ns = nanoseconds(meta.deletion_timestamp) - grace_ns

@@ -35,10 +35,14 @@ from reprieve.trace.v1alpha1 import trace_pb2
 
 ROUNDS_MAX = 1000
 PATIENCE_NS = 600 * SECOND_NS
-"""How long a pending pod may go untried on an unchanged snapshot: twice the longest that upstream
+"""How long pending pods are retried on an unchanged snapshot: twice the longest time that upstream
 leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
 
 
+FUTILE = (
+    "after 10 minutes in which the cluster did not change, pending pods were not retried until the "
+    "next planned change; give --until to play every retry"
+)
 _CRON_JOBS = "what CronJobs would start is no reason for a replay to go on: give --until to play it"
 
 
@@ -115,8 +119,8 @@ class Replay:
             nodes=self._nodes,
         )
         self._wakeup_ns = 0
-        self._snapshot_version = 0
-        self._snapshot_since_ns = 0
+        self._seen = (0, 0)
+        self._unchanged_since_ns = 0
         self.now_ns = 0
         self.instants = 0
 
@@ -143,10 +147,16 @@ class Replay:
 
     def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
+        stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
+        if stop_ns is None and source.next_ns() is None:
+            if self._is_settled():
+                return None, End.SETTLED
+            if wakeup_ns is not None and self._retries_are_futile():
+                wakeup_ns = None
+                self.journal.notes["retries", FUTILE] = 1
         times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
         due = [each for each in times if each is not None]
-        stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
-        if not due or (stop_ns is None and source.next_ns() is None and self._is_settled()):
+        if not due:
             return None, End.SETTLED
         at_ns = max(min(due), self.now_ns)
         if stop_ns is not None and at_ns > stop_ns:
@@ -154,16 +164,17 @@ class Replay:
         return at_ns, End.SETTLED
 
     def _is_settled(self) -> bool:
-        """Tell whether what is still to come would change nothing.
-
-        That is ticks and idle eviction steps, once each pending pod was tried on the snapshot as
-        it stands, or has had time enough for that: some never are, such as a pod that a foreign
-        scheduler does not know.
-        """
+        """Tell whether what is still to come would change nothing: retries and idle actions."""
         if not self.timeline.is_idle:
             return False
-        patience_over = self.now_ns - self._snapshot_since_ns >= PATIENCE_NS
-        return not self._wakeup_ns or self.cluster.all_tried() or patience_over
+        return not self._wakeup_ns or self.cluster.all_tried() or self._retries_are_futile()
+
+    def _retries_are_futile(self) -> bool:
+        """Tell whether every pending pod has had time to be tried on the snapshot as it stands.
+
+        Some never are, such as a pod that a scheduler of another make ignores.
+        """
+        return self.now_ns - self._unchanged_since_ns >= PATIENCE_NS
 
     def _instant(self, now_ns: int, source: _Source) -> None:
         self.instants += 1
@@ -188,9 +199,9 @@ class Replay:
                 self._pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
                 break
-        if self._snapshot_version != self.cluster.snapshot_version:
-            self._snapshot_version = self.cluster.snapshot_version
-            self._snapshot_since_ns = now_ns
+        seen = (self.cluster.snapshot_version, self.cluster.enlisted)
+        if self._seen != seen:
+            self._seen, self._unchanged_since_ns = seen, now_ns
 
     def _take_due(self, now_ns: int, source: _Source) -> None:
         """Take what is due: records, then actions; steps wait until all else is over."""

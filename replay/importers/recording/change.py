@@ -15,6 +15,9 @@ from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 Raw = Mapping[str, Any]
 SECOND_NS = 1_000_000_000
 _NOTHING: Raw = {}
+_CONDITION_TIMES = ("lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", "lastUpdateTime")
+_STATUS_TIMES = ("startTime", "completionTime", "lastScheduleTime", "lastSuccessfulTime")
+_TERMINATED_TIMES = ("startedAt", "finishedAt")
 _GRACE_MAX_S = 2**31
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?([Zz]|[+-]\d\d:\d\d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,6 +63,12 @@ def _time_ns(text: str) -> int | None:
         return None
     seconds, nanos = (moment - _EPOCH) // _SECOND, int((match[2] or "").ljust(9, "0"))
     return seconds * SECOND_NS + nanos
+
+
+def rfc3339(at_ns: int) -> str:
+    """Return ns since 1970 as RFC 3339, to the millisecond."""
+    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % SECOND_NS // 1_000_000:03d}Z"
 
 
 def part(raw: Raw, name: str) -> Raw:
@@ -163,10 +172,20 @@ def user_part(raw: Raw) -> tuple[object, ...]:
 
 
 def latest_ns(raw: Any) -> int:
-    """Return the latest time that an object tells, ns since 1970: when it was changed, at most."""
-    own = meta(raw)
-    times = [time_ns(own.get("creationTimestamp"))]
-    times += [time_ns(each.get("time")) for each in parts(own, "managedFields")]
-    times += [time_ns(each.get("lastTransitionTime")) for each in conditions(raw)]
-    times.append(asked_ns(raw))
-    return max((ns for ns in times if ns is not None), default=0)
+    """Return the latest time at which something happened to an object, ns since 1970; 0: none.
+
+    Creation, a change, a condition's transition or heartbeat, a start, an end, or when its deletion
+    was asked for; never a deadline.
+    """
+    own, status = meta(raw), part(raw, "status")
+    times = [own.get("creationTimestamp")]
+    times += [each.get("time") for each in parts(own, "managedFields")]
+    times += [each.get(name) for each in conditions(raw) for name in _CONDITION_TIMES]
+    times += [status.get(name) for name in _STATUS_TIMES]
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for container in parts(status, name):
+            for state in (part(container, "state"), part(container, "lastState")):
+                times.append(part(state, "running").get("startedAt"))
+                times += [part(state, "terminated").get(each) for each in _TERMINATED_TIMES]
+    found = [asked_ns(raw), *map(time_ns, times)]
+    return max((ns for ns in found if ns is not None), default=0)

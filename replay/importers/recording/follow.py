@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 
 from replay.importers.issues import Issues
 from replay.importers.options import SECOND_NS, Moment
@@ -20,6 +19,7 @@ from replay.importers.recording.change import (
     condition,
     kind,
     part,
+    rfc3339,
     uid,
 )
 from replay.importers.recording.history import History, Step
@@ -42,7 +42,7 @@ def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
         problem = f"--follow-until {moment}: the recording ends {_span(start_ns, end_ns)}"
         raise TraceError(where, f"{problem}; give a moment before that")
     if at_ns < start_ns:
-        problem = f"--follow-until {moment}: the recording begins only at {_shown(start_ns)}"
+        problem = f"--follow-until {moment}: the recording begins only at {rfc3339(start_ns)}"
         raise TraceError(where, f"{problem}; give a moment after that")
     return at_ns
 
@@ -97,7 +97,7 @@ class _Following:
 
     def _tell(self) -> None:
         counts = ", ".join(f"{self._decided[name]:,} {words}" for name, words in _WORDS.items())
-        message = f"the recording is followed until {_shown(self._until_ns)}: {counts} stand"
+        message = f"the recording is followed until {rfc3339(self._until_ns)}: {counts} stand"
         self._issues.add(FOLLOWED, "", f"{message} as recorded, and what comes after is free")
 
 
@@ -124,9 +124,4 @@ def _is_evicted(raw: Raw) -> bool:
 
 
 def _span(start_ns: int, end_ns: int) -> str:
-    return f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {_shown(end_ns)}"
-
-
-def _shown(at_ns: int) -> str:
-    moment = datetime.fromtimestamp(at_ns // SECOND_NS, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ns % SECOND_NS // 1_000_000:03d}Z"
+    return f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339(end_ns)}"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.workloads_pb2 import ReplicaSet
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+from tests.living_cluster import TAKEN_NS, Raw, ago, living_cluster, named, write_list
 from tests.unit.importers.builders import issues, kinds, make_object, make_pod
 
 _POD = """apiVersion: v1
@@ -151,3 +155,162 @@ def test_a_broken_manifest_is_refused_with_its_line(
     """And with the field."""
     with pytest.raises(TraceError, match=problem):
         _imported(tmp_path, text)
+
+
+def _list(path: Path, items: list[Raw], **options: int) -> list[Record]:
+    file = write_list(path / "list.yaml", items)
+    return list(open_trace([file], options=ImportOptions(**options)))  # type: ignore[arg-type]  # ints only
+
+
+def test_a_snapshot_begins_at_the_latest_time_of_something_that_has_happened(
+    tmp_path: Path,
+) -> None:
+    """Here a node's heartbeat; the deadline of a pod that terminates lies after it."""
+    records = _list(tmp_path, living_cluster())
+    assert {each.at_ns for each in records} == {TAKEN_NS}
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"),
+    [
+        ("Pod", ("metadata", "creationTimestamp")),
+        ("Pod", ("status", "startTime")),
+        ("Pod", ("status", "conditions", 0, "lastTransitionTime")),
+        ("Pod", ("status", "containerStatuses", 0, "state", "running", "startedAt")),
+        ("Node", ("status", "conditions", 0, "lastHeartbeatTime")),
+        ("Job", ("status", "startTime")),
+    ],
+)
+def test_each_kind_of_time_can_be_the_latest(
+    tmp_path: Path, kind: str, where: tuple[str | int, ...]
+) -> None:
+    """A creation, a start, a transition, a heartbeat."""
+    items = living_cluster()
+    held: Any = next(each for each in items if each["kind"] == kind)
+    for step in where[:-1]:
+        held = held[step]
+    held[where[-1]] = "2026-03-02T09:30:05Z"
+    assert _list(tmp_path, items)[0].at_ns == TAKEN_NS + 5 * 10**9
+
+
+def test_now_sets_the_beginning_of_a_snapshot(tmp_path: Path) -> None:
+    """Not before something has happened, which is named."""
+    assert _list(tmp_path, living_cluster(), now_ns=TAKEN_NS + 1)[0].at_ns == TAKEN_NS + 1
+    problem = r"items\[\d+\].*09:30:00.000Z, after --now 2026-03-02T09:29:59.000Z; give"
+    with pytest.raises(TraceError, match=problem):
+        _list(tmp_path, living_cluster(), now_ns=TAKEN_NS - 10**9)
+
+
+def test_now_is_for_manifests_alone() -> None:
+    """A recording has times of its own."""
+    demo = Path(__file__).parents[3] / "examples" / "traces" / "nginx-preemption.jsonl"
+    with pytest.raises(TraceError, match="--now is for manifests"):
+        list(open_trace([demo], options=ImportOptions(now_ns=1)))
+
+
+def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -> None:
+    """Whatever their places in the list; pods without a time come behind those, in file order."""
+    items = living_cluster()
+    waiting = named(items, "Pod", "too-big")
+    for name, created in (("c", None), ("b", None), ("late", ago(minutes=1)), ("a", ago(days=3))):
+        own = {**waiting["metadata"], "name": name, "uid": name, "creationTimestamp": created}
+        items.insert(0, {**waiting, "metadata": own})
+    records = _list(tmp_path, items)
+    created_kinds = [each for each in kinds(records) if each.startswith(("create", "pod"))]
+    assert created_kinds[:4] == ["create priority_class"] * 3 + ["pod_create"]
+    pending = [each.pod_create.pod for each in records if each.HasField("pod_create")]
+    names = [each.metadata.name for each in pending if not each.spec.node_name]
+    assert names == ["a", "too-big", "late", "b", "c"]
+
+
+def test_what_stands_is_not_spaced(tmp_path: Path) -> None:
+    """--every spaces what is new: what has no creationTimestamp."""
+    items = living_cluster()
+    for name in ("new-a", "new-b"):
+        pod = copy.deepcopy(named(items, "Pod", "too-big"))
+        pod["metadata"].update(name=name, uid=name, creationTimestamp=None)
+        items.append(pod)
+    records = _list(tmp_path, items, every_ns=10)
+    times = {each.pod_create.pod.metadata.name: each.at_ns - TAKEN_NS for each in records}
+    assert (times["too-big"], times["new-a"], times["new-b"]) == (0, 0, 10)
+
+
+def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(
+    tmp_path: Path,
+) -> None:
+    """It is the one that the list would have held, as far as a replay reads it."""
+    items = living_cluster()
+    whole = {each.metadata.uid: each for each in _replica_sets(_list(tmp_path, items))}
+    less = _list(tmp_path, [each for each in items if each["kind"] != "ReplicaSet"])
+    found = _replica_sets(less)
+    assert [each.metadata.uid for each in found] == list(whole)
+    for each in found:
+        listed = whole[each.metadata.uid]
+        assert each.spec == listed.spec
+        assert each.metadata.name == listed.metadata.name
+        assert [own.uid for own in each.metadata.owner_references] == [
+            own.uid for own in listed.metadata.owner_references
+        ]
+    assert Counter(each.kind for each in issues(less))["inferred"] == 1
+    assert next(each.count for each in issues(less) if each.kind == "inferred") == 3
+
+
+def test_of_two_missing_replica_sets_the_newer_one_has_the_current_template(
+    tmp_path: Path,
+) -> None:
+    """A rollout was under way."""
+    items = [each for each in living_cluster() if each["kind"] != "ReplicaSet"]
+    old = next(each for each in items if each["metadata"]["name"].startswith("web-3d"))
+    old["metadata"]["labels"]["pod-template-hash"] = "0ld"
+    old["metadata"]["ownerReferences"][0].update(name="web-0ld", uid="old-set")
+    old["metadata"]["creationTimestamp"] = ago(days=3)
+    old["spec"]["containers"][0]["image"] = "registry.example/web:0"
+    images = {
+        each.metadata.name: each.spec.template.spec.containers[0].image
+        for each in _replica_sets(_list(tmp_path, items))
+    }
+    assert images["web-0ld"] == "registry.example/web:0"
+    assert images["web-3d9f7c5b6"] == "registry.example/web:1"
+
+
+def test_a_missing_class_is_inferred_from_the_pods_that_were_admitted_with_it(
+    tmp_path: Path,
+) -> None:
+    """The pod that was created last tells its value."""
+    items = [each for each in living_cluster() if each["kind"] != "PriorityClass"]
+    records = _list(tmp_path, items)
+    classes = [each.create.priority_class for each in records if "priority_class {" in str(each)]
+    assert {each.metadata.name: each.value for each in classes} == {"frontend": 1000, "nightly": 10}
+    assert "inferred" in {each.kind for each in issues(records)}
+
+
+def test_what_a_list_lacks_and_cannot_be_inferred_is_noted(tmp_path: Path) -> None:
+    """A pod's controller, a pod's node, a controller's pods."""
+    items = living_cluster()
+    without = {
+        "missing-owner": [each for each in items if each["kind"] not in {"DaemonSet", "Job"}],
+        "missing-node": [each for each in items if each["metadata"]["name"] != "worker-1"],
+        "missing-pods": [
+            each for each in items if not each["metadata"]["name"].startswith(("db-", "agent-"))
+        ],
+    }
+    counts = {"missing-owner": 8, "missing-node": 4, "missing-pods": 2}
+    for kind, rest in without.items():
+        found = {each.kind: each.count for each in issues(_list(tmp_path, rest))}
+        assert found == {"ended-pod": 1, kind: counts[kind]}
+
+
+def test_an_ended_pod_that_its_job_has_not_counted_is_kept(tmp_path: Path) -> None:
+    """Its finalizer tells; the Job's status counts it once the controller has seen it."""
+    items = living_cluster()
+    ended = named(items, "Pod", "import-9zzzz")
+    ended["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    records = _list(tmp_path, items)
+    names = {each.pod_create.pod.metadata.name for each in records}
+    assert "import-9zzzz" in names
+    assert not list(issues(records))
+
+
+def _replica_sets(records: list[Record]) -> list[ReplicaSet]:
+    created = (each.create for each in records if each.HasField("create"))
+    return [each.replica_set for each in created if each.HasField("replica_set")]

@@ -56,6 +56,20 @@ def test_the_admitted_pods_of_a_class_follow_its_new_preemption_policy() -> None
     assert policies == ["Never", ""]
 
 
+def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
+    """So that pods which controllers make are admitted with it, too."""
+    records = changed("priorityClass.web.value=5", "priorityClass.web.preemptionPolicy=Never")
+    classes = [r.create.priority_class for r in records if r.create.HasField("priority_class")]
+    assert [(each.metadata.name, each.value) for each in classes] == [("web", 5), ("batch", 10)]
+    assert classes[0].preemption_policy == "Never"
+    assert pods(records)[1].pod.spec.priority == 5
+    check = OrderCheck()
+    assert [check.problem(record) for record in records] == [""] * len(records)
+    problem = refusal("priorityClass.web.preemptionPolicy=Never")
+    assert "named by pods" in problem
+    assert "--set priorityClass.web.value=NUMBER" in problem
+
+
 def test_setting_min_available_takes_max_unavailable_away() -> None:
     """They exclude each other in a PodDisruptionBudget."""
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):

@@ -244,6 +244,34 @@ def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() 
     assert (end, replay.now_ns, ticks(scheduler)) == (End.SETTLED, 30 * S, [30])
 
 
+def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
+    """A pod of three days: after ten minutes of retries the replay jumps to its end."""
+    days = 3 * 86_400
+    records = [
+        create(make_node()),
+        create_pod(make_pod("long", node="n", ready=True), service_time_ns=days * S),
+        create_pod(make_pod()),
+    ]
+    scheduler, replay, end = play(tick_script(30), records)
+    tried = ticks(scheduler)
+    assert (end, tried[:20], tried[20:]) == (End.SETTLED, list(range(30, 630, 30)), [days])
+    assert ("retries", loop.FUTILE) in replay.journal.notes
+
+
+def test_retries_go_on_to_a_limit_and_to_a_record_that_is_to_come() -> None:
+    """Only where nothing but what is planned is left are they left out."""
+    records = [
+        create(make_node()),
+        create_pod(make_pod("long", node="n", ready=True), service_time_ns=86_400 * S),
+        create_pod(make_pod()),
+    ]
+    scheduler, replay, _ = play(tick_script(30), records, until_ns=900 * S)
+    assert ticks(scheduler) == list(range(30, 930, 30))
+    scheduler, replay, _ = play(tick_script(30), [*records, at(900 * S, create(make_node("m")))])
+    assert ticks(scheduler)[:30] == list(range(30, 930, 30))
+    assert ("retries", loop.FUTILE) in replay.journal.notes
+
+
 def test_until_ends_a_replay_before_the_first_moment_after_it() -> None:
     """What is due at that very time still happens, ticks too."""
     records = [
