@@ -166,6 +166,7 @@ def run_replay(
             end=end.value,
             wall_ns=recorder.wall_ns,
             notes=replay.journal.notes,
+            eviction_not_judged=replay.eviction_not_judged,
             warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
             spans=delivery,
             span_choice=str(settings.sampling),

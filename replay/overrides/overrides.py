@@ -62,10 +62,11 @@ class Overrides:
         return bool(named or self.drop_nodes or self.scale_nodes or self.arrivals)
 
     def records(self, read: Callable[[], Records], seed: int) -> Records:
-        """Return the changed trace; `read` opens it and is called twice where it is changed.
+        """Return the changed trace; `read` opens it and is called up to three times.
 
         `seed` orders and draws arrivals. Raises OverrideError before the first record.
         """
+        self._check_usage(read)
         if not self.changes_records:
             return read()
         inventory = take_inventory(read())
@@ -104,6 +105,15 @@ class Overrides:
             "arrivals": self.arrivals,
         }
         return {name: value for name, value in found.items() if value}
+
+    def _check_usage(self, read: Callable[[], Records]) -> None:
+        """Refuse kubelet settings where no kubelet will judge anything."""
+        given = self.of(Target.KUBELET)
+        if given and not any(record.HasField("usage") for record in read()):
+            raise OverrideError(
+                f"--set {given[0].text} touches nothing: the trace holds no usage, so eviction is "
+                "not judged; add some with --usage"
+            )
 
     def _node_plan(self, inventory: Inventory) -> NodePlan:
         gone: frozenset[str] = frozenset()

@@ -48,6 +48,7 @@ class Decided:
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' words in those, with the attempts that have a node refused for it.
+    eviction_not_judged: why no eviction could be decided, "" where one could.
     loops: evictions of one controller's pods that go on and on.
     refused: decisions that could not be carried out.
     """
@@ -61,6 +62,7 @@ class Decided:
     displacements: tuple[Displacement, ...]
     budget_violations: int
     evicted: tuple[Count, ...]
+    eviction_not_judged: str
     loops: tuple[Loop, ...]
     ended: tuple[Count, ...]
     refused: int
@@ -177,13 +179,15 @@ def summarize(
     end: str,
     wall_ns: int,
     notes: Mapping[tuple[str, str], int],
+    eviction_not_judged: str = "",
     warnings: Iterable[str] = (),
     spans: Delivery,
     span_choice: str,
 ) -> Summary:
     """Sum up a run that has ended.
 
-    `notes` are the journal's by (kind, text); `warnings` what the services said of their
+    `notes` are the journal's by (kind, text); `eviction_not_judged` says why no eviction could be
+    decided, "" where one could; `warnings` what the services said of their
     configuration; `span_choice` as services.telemetry.sampling.Sampling prints it.
     """
     noted = Counter(notes)
@@ -202,7 +206,7 @@ def summarize(
         queue_exchanges=tally.queue_exchanges,
         batches=tally.batches,
         wall_ns=wall_ns,
-        decided=_decided(tally),
+        decided=_decided(tally, eviction_not_judged),
         unbound=_unbound(tally),
         waits=_waits(tally),
         latencies=tuple(
@@ -225,7 +229,7 @@ def summarize(
     )
 
 
-def _decided(tally: Tally) -> Decided:
+def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
     preemptors = sorted(tally.preempted_by.items(), key=lambda item: (-item[1], item[0]))
     return Decided(
         bound=tally.decisions["scheduled"],
@@ -245,6 +249,7 @@ def _decided(tally: Tally) -> Decided:
         ),
         budget_violations=tally.budget_violations,
         evicted=_counts(tally.evicted),
+        eviction_not_judged=eviction_not_judged,
         loops=tally.loops.found(),
         ended=_counts(tally.ended),
         refused=tally.refused.total(),

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from replay.results import durations
 from replay.results.histogram import Quantiles
-from replay.results.summary import Count, Summary
+from replay.results.summary import Count, Decided, Summary
 
 _SHOWN = 5
 
@@ -39,6 +39,12 @@ def _print_head(summary: Summary, console: Console) -> None:
     )
 
 
+def _evicted_note(decided: Decided) -> str:
+    if decided.eviction_not_judged:
+        return f"not judged: {decided.eviction_not_judged}"
+    return _listed(decided.evicted)
+
+
 def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
     decided = summary.decided
     violations = decided.budget_violations
@@ -50,7 +56,7 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
     rows = [
         ("bound", decided.bound, ""),
         ("preempted", decided.preempted, preempted_note),
-        ("evicted", evicted, _listed(decided.evicted)),
+        ("evicted", evicted, _evicted_note(decided)),
         ("unschedulable at the end", summary.unbound.pods - summary.unbound.untried, ""),
         ("ended", sum(each.count for each in decided.ended), _listed(decided.ended)),
     ]

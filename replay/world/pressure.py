@@ -93,6 +93,13 @@ class Pressure:
         if profile.node_name in self._cluster.nodes:
             self.node_changed(now_ns, profile.node_name)
 
+    @property
+    def not_judged(self) -> str:
+        """Return why no eviction can be decided, "" where one can."""
+        if self._backend is None:
+            return "node-pressure eviction is off"
+        return "" if self._profiles else "no usage is recorded or given (--usage)"
+
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
         return self._profiles.of_template(template_id)

@@ -129,6 +129,11 @@ class Replay:
         """Return how many rounds were told."""
         return self._told.count
 
+    @property
+    def eviction_not_judged(self) -> str:
+        """Return why no eviction could be decided, "" where one could."""
+        return self._pressure.not_judged
+
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
         """Play the trace to its end and say why it ended. Raises LoopError."""
         source = _Source(records)

@@ -56,6 +56,9 @@ class UsageProfiles:
         if profile.node_name:
             self._by_node[profile.node_name] = self._profiles[profile.id]
 
+    def __len__(self) -> int:
+        return len(self._profiles)
+
     def of_template(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
         return self._by_template.get(template_id, 0)
