@@ -42,7 +42,7 @@ def play(
             names = profile_names(settings.scheduler.kube_scheduler_configuration)
             seed = settings.scheduler.seed
             records = overrides.records(lambda: trace.records(names), seed)
-            return run_replay(settings, through(records), report)
+            return run_replay(settings, progress.follow(through(records)), report)
     except (RunError, TelemetryError, ConfigurationError) as error:
         raise ExitError(REFUSED, str(error)) from error
     except BackendError as error:

@@ -17,8 +17,11 @@ from rich.text import Text
 from replay.results.durations import simulated
 from replay.results.tally import Tally
 from replay.world.cluster import Cluster
+from replay.world.models import SECOND_NS
+from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 _PERIOD_S = 0.2
+_FAR_NS = 600 * SECOND_NS
 
 
 class Progress:
@@ -33,6 +36,7 @@ class Progress:
         )
         self._began = self._shown = time.monotonic()
         self._start_ns: int | None = None
+        self._record_ns = 0
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -48,6 +52,12 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
+    def follow(self, records: Iterator[Record]) -> Iterator[Record]:
+        """Yield the trace's records, and remember how far they have come."""
+        for record in records:
+            self._record_ns = record.at_ns
+            yield record
+
     def __call__(self, now_ns: int, cluster: Cluster, tally: Tally) -> None:
         """Show where the replay stands, a few times a second."""
         del cluster
@@ -57,7 +67,8 @@ class Progress:
         if self._live is None or now - self._shown < _PERIOD_S:
             return
         self._shown = now
-        self._live.update(Text(line(now_ns - self._start_ns, now - self._began, tally)))
+        ahead_ns = now_ns - self._record_ns
+        self._live.update(Text(line(now_ns - self._start_ns, ahead_ns, now - self._began, tally)))
 
 
 @contextlib.contextmanager
@@ -77,17 +88,20 @@ def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], 
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def line(played_ns: int, wall_s: float, tally: Tally) -> str:
+def line(played_ns: int, ahead_ns: int, wall_s: float, tally: Tally) -> str:
     """Return the line: simulated time, pods a second of the wall clock, counts by outcome.
 
+    `ahead_ns` is how far simulated time has run past the trace's last record; it is shown when it
+    is long.
     Pods a second are those that went through a scheduling cycle, again if they did so again.
     Unschedulable are pods without a node whose last attempt failed; the rest waits for its first.
     """
     rate = tally.cycles / max(wall_s, 1e-9)
     decided = tally.decisions
     unschedulable = sum(bool(pod.message) for pod in tally.waiting.values())
+    ahead = f" ({simulated(ahead_ns)} after the last record)" if ahead_ns >= _FAR_NS else ""
     return (
-        f"{simulated(played_ns)} simulated · {rate:,.0f} pods/s · "
+        f"{simulated(played_ns)} simulated{ahead} · {rate:,.0f} pods/s · "
         f"{decided['scheduled']:,} bound · {decided['preempted']:,} preempted · "
         f"{decided['evicted']:,} evicted · {unschedulable:,} unschedulable · "
         f"{len(tally.waiting) - unschedulable:,} not tried yet"

@@ -75,11 +75,13 @@ class _Listing:
                 self._reporting.append((meta.uid, _named(KINDS[field], meta)))
 
     def deployment_of(self, pod: ObjectMeta, owner: OwnerReference) -> Deployment | None:
-        """Return the Deployment of a pod's ReplicaSet, which is named after it and the template."""
-        suffix = f"-{pod.labels.get(_HASH_LABEL, '')}"
-        if owner.kind != "ReplicaSet" or suffix == "-" or not owner.name.endswith(suffix):
+        """Return the Deployment of a pod's ReplicaSet, which has its name and a hash."""
+        name = owner.name.rpartition("-")[0] if owner.kind == "ReplicaSet" else ""
+        found = self._by_name.get((pod.namespace, name))
+        if found is None or _HASH_LABEL not in pod.labels:
             return None
-        return self._by_name.get((pod.namespace, owner.name.removesuffix(suffix)))
+        wanted = found.spec.selector.match_labels
+        return found if all(pod.labels.get(key) == wanted[key] for key in wanted) else None
 
     def without_pods(self) -> list[str]:
         """Return the controllers that report pods and own nothing in the list."""

@@ -36,6 +36,7 @@ from replay.importers.records import Numbering, Templates
 from replay.importers.yaml_documents import YamlDocumentError, YamlDocuments
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
+from replay.world.workloads.job_state import TRACKING
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
@@ -47,8 +48,6 @@ LOOKED_FOR = 'YAML documents or a JSON object with "apiVersion" and "kind"'
 _Raw = Mapping[str, Any]
 _YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
 _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
-_TRACKING = "batch.kubernetes.io/job-tracking"
-"""The finalizer of a pod that its Job has not counted yet."""
 
 
 def sniff(path: Path, start: bytes) -> bool:
@@ -160,7 +159,7 @@ class _Manifests:
 
 
 def _is_uncounted(pod: Pod) -> bool:
-    return _TRACKING in pod.metadata.finalizers
+    return TRACKING in pod.metadata.finalizers
 
 
 def _stands(workload: Object) -> bool:

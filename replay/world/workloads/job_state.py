@@ -20,6 +20,8 @@ from replay.world.workloads.job_failures import Effect, backoff_ns, effect_of
 from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
 
 INDEX = "batch.kubernetes.io/job-completion-index"
+TRACKING = "batch.kubernetes.io/job-tracking"
+"""The finalizer of a pod that its Job has not counted yet."""
 BACKOFF_LIMIT = 6
 _INT32_MAX = 2**31 - 1
 _INDEXES_MAX = 10**6
@@ -120,12 +122,25 @@ class JobState:
         return len(self.done) if self.is_indexed else self.succeeded
 
     def count(self, now_ns: int, pods: Iterable[PodRecord], present: dict[str, PodRecord]) -> None:
-        """Count the pods that have ended, or have gone, since this was last done."""
+        """Count the pods that have ended, or have gone, since this was last done.
+
+        A pod that was over when it was first seen was counted before, unless its finalizer tells
+        otherwise.
+        """
         self.counted = {uid: None for uid in self.counted if uid in present}
         for pod in pods:
-            if pod.uid not in self.counted:
+            if pod.uid in self.counted or pod.uid in self.known:
+                continue
+            if (
+                self._is_over(pod, is_present=True)
+                and TRACKING not in pod.message.metadata.finalizers
+            ):
+                self.counted[pod.uid] = None
+            else:
                 self.known[pod.uid] = pod
-        ended = [pod for uid, pod in self.known.items() if self._is_over(pod, uid in present)]
+        ended = [
+            pod for uid, pod in self.known.items() if self._is_over(pod, is_present=uid in present)
+        ]
         good = [pod for pod in ended if pod.message.status.phase == "Succeeded"]
         bad = [pod for pod in ended if pod.message.status.phase != "Succeeded"]
         for pod in ended:
@@ -161,7 +176,7 @@ class JobState:
         later = [at_ns for at_ns in due.values() if at_ns > now_ns]
         return ready, min(later, default=None)
 
-    def _is_over(self, pod: PodRecord, is_present: bool) -> bool:
+    def _is_over(self, pod: PodRecord, *, is_present: bool) -> bool:
         if pod.is_terminal or not is_present:
             return True
         return pod.is_terminating and not self.waits_for_end

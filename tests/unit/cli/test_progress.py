@@ -16,7 +16,15 @@ def test_the_line_has_time_rate_and_counts_by_outcome() -> None:
         "b": Waiting(priority=0),
         "c": Waiting(priority=0),
     }
-    assert line(80_000_000_000, 2.0, tally) == (
+    assert line(80_000_000_000, 0, 2.0, tally) == (
         "1m20s simulated · 1,500 pods/s · 2,000 bound · 3 preempted · 1 evicted · "
         "1 unschedulable · 2 not tried yet"
     )
+
+
+def test_the_line_tells_when_simulated_time_runs_far_ahead_of_the_trace() -> None:
+    """From ten minutes on, so that a run which goes on by itself explains itself."""
+    minute_ns = 60 * 10**9
+    assert line(11 * minute_ns, 9 * minute_ns, 1.0, Tally()).startswith("11m simulated · ")
+    expected = "3d simulated (2d23h after the last record) · "
+    assert line(3 * 1440 * minute_ns, 71 * 60 * minute_ns, 1.0, Tally()).startswith(expected)

@@ -70,6 +70,14 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
     assert "--set priorityClass.web.value=NUMBER" in problem
 
 
+def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None:
+    """What eviction would do is not known then; with usage they are taken."""
+    assert "the trace holds no usage" in refusal("evictionHard.memory.available=1Gi")
+    usage = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
+    chosen = Overrides.parse(("evictionHard.memory.available=1Gi",), "", "", "")
+    assert list(chosen.records(lambda: iter([usage]), 0)) == [usage]
+
+
 def test_setting_min_available_takes_max_unavailable_away() -> None:
     """They exclude each other in a PodDisruptionBudget."""
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):

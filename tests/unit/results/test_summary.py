@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -122,6 +123,15 @@ def test_the_table_says_what_matters(summary: Summary) -> None:
         "9 delivered to runs/a[b]-1/spans.jsonl (1% of the pods)",
     ):
         assert part in text
+
+
+def test_a_run_in_which_no_eviction_could_be_decided_says_so(summary: Summary) -> None:
+    """Where people look for what was evicted."""
+    why = "no usage is recorded or given (--usage)"
+    decided = replace(summary.decided, evicted=(), eviction_not_judged=why)
+    shown = _printed(replace(summary, decided=decided), "table")
+    assert "evicted                       0   not judged: no usage is recorded or given" in shown
+    assert "not judged" not in _printed(summary, "table")
 
 
 def test_long_lists_are_cut_and_say_so(summary: Summary) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from replay.world.workloads.job_state import TRACKING
 from reprieve.kube.v1alpha1 import workloads_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_pod, update
 from tests.unit.world.workloads.builders import end, make_cron_job, make_job, phases, place
@@ -278,3 +279,21 @@ def test_a_pod_counts_for_its_job_after_it_was_collected() -> None:
     second = run_one(world, 3 * S)
     assert (waiting(world), world.names()) == ([], [second])
     assert list(world.controllers._jobs._jobs["uid-work"].counted) == [world.pod(second).uid]
+
+
+@pytest.mark.parametrize(("finalizers", "made"), [([], 1), ([TRACKING], 0)])
+def test_a_pod_that_terminated_before_the_trace_counts_by_its_finalizer(
+    finalizers: list[str], made: int
+) -> None:
+    """A Job with one retry of which one has failed: the second failure ends it."""
+    world = World()
+    job = make_job()
+    job.spec.backoff_limit = 1
+    job.status.failed = 1
+    pod = make_pod("work-1", node="n", ready=True)
+    pod.metadata.owner_references.add(kind="Job", name="work", uid="uid-work", controller=True)
+    pod.metadata.finalizers.extend(finalizers)
+    pod.metadata.deletion_timestamp.FromNanoseconds(30 * S)
+    pod.metadata.deletion_grace_period_seconds = 30
+    world.feed(0, create_pod(pod), create(job))
+    assert len(waiting(world)) == made

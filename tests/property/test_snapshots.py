@@ -1,0 +1,297 @@
+"""Clusters in mid-life, printed as kubectl would and read again: they go on as before.
+
+What a world does of itself after a moment (controllers, pods that stop or end) is the same for the
+world that lived until then and for the one that begins with the list of its objects.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable
+from itertools import takewhile
+from pathlib import Path
+from random import Random
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.generate.options import SECOND_NS, GenerateOptions
+from replay.generate.workload import generate
+from replay.importers import watch
+from replay.importers.issues import Issues
+from replay.importers.options import ImportOptions
+from replay.importers.recording.change import (
+    Change,
+    Raw,
+    controller,
+    deletion_asked,
+    key,
+    phase,
+    uid,
+)
+from replay.importers.recording.follow import followed
+from replay.importers.recording.survey import TERMINAL
+from replay.importers.registry import open_trace
+from replay.world.models import Models
+from replay.world.replay import Limits, Replay
+from replay.world.workloads.placement import target
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1alpha1.workloads_pb2 import Job
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_kinds import object_to_json
+from tests.property.test_world import RandomScheduler, check_places
+from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
+
+_AFTER_NS = 1800 * SECOND_NS
+_Did = Counter[tuple[int, str, str]]
+
+
+class Stopping(RandomScheduler):
+    """Decides at random until a moment, and nothing after it; daemon pods go where they belong."""
+
+    def __init__(self, seed: int, until_ns: int) -> None:
+        super().__init__(seed)
+        self._until_ns = until_ns
+
+    def answer(self) -> scheduler_pb2.RoundOutcomes:
+        """Decide, or answer that nothing is decided any more."""
+        late = self._told[0].at_ns > self._until_ns
+        outcomes = super().answer()
+        return scheduler_pb2.RoundOutcomes() if late else outcomes
+
+    def _decide(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
+        super()._decide(uid, outcome)
+        pinned = target(self.cluster.pods[uid].message)
+        if pinned and outcome.HasField("bind"):
+            outcome.bind.node_name = pinned
+        victims = outcome.unschedulable.preemption.victims
+        kept = [each for each in victims if not self._is_a_jobs(each.pod.uid)]
+        del victims[:]
+        victims.extend(kept)
+
+    def _is_a_jobs(self, uid: str) -> bool:
+        """Tell whether a Job would wait after the pod's end, which no object tells."""
+        owners = self.cluster.pods[uid].message.metadata.owner_references
+        return any(owner.kind == "Job" for owner in owners)
+
+
+class Unwatched:
+    """Observes nothing."""
+
+    def round_told(self, round_: scheduler_pb2.Round) -> None:
+        """Ignore it."""
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Ignore it."""
+
+
+def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
+    """Return a workload with every kind of controller, changed by users until a moment.
+
+    Nothing but annotations tells how long pods run, as in manifests.
+    """
+    options = GenerateOptions(
+        seed=seed, nodes=4, pods=30, deployments=3, budgets=3, window_ns=90 * SECOND_NS
+    )
+    random = Random(seed)  # noqa: S311 - chance makes the cases
+    records = [each for each in generate(options) if not each.HasField("usage")]
+    for record in records:
+        record.header.ClearField("window_end_ns") if record.HasField("header") else None
+        record.pod_create.ClearField("life") if record.HasField("pod_create") else None
+        record.controller_pod.ClearField("life") if record.HasField("controller_pod") else None
+    made = [Object(daemon_set=make_daemon_set())]
+    for number in range(2):
+        numbered = make_stateful_set(f"db{number}", random.randrange(1, 4))
+        numbered.spec.min_ready_seconds = random.choice([0, 20])
+        numbered.spec.pod_management_policy = random.choice(["Parallel", "OrderedReady"])
+        job = make_job(f"job{number}", completions=5, parallelism=2)
+        job.spec.completion_mode = random.choice(["Indexed", "NonIndexed"])
+        annotations = job.spec.template.metadata.annotations
+        annotations["reprieve/service-time"] = f"{random.randrange(5, 50)}s"
+        made += [Object(stateful_set=numbered), Object(job=job)]
+    for each in made:
+        at_ns = random.randrange(options.window_ns)
+        records.append(trace_pb2.Record(at_ns=at_ns, create=each))
+    deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
+    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    for _ in range(8):
+        record = trace_pb2.Record(at_ns=random.randrange(options.window_ns))
+        if random.random() < 0.6:
+            ref = ObjectRef(kind="Pod", namespace="default", name=random.choice(names))
+            record.delete.object.CopyFrom(ref)
+        else:
+            record.update.deployment.CopyFrom(random.choice(deployments))
+            record.update.deployment.spec.replicas = random.randrange(8)
+        records.append(record)
+    ordered = sorted(records, key=lambda each: each.at_ns)
+    return [each for each in ordered if each.at_ns <= until_ns]
+
+
+def played(
+    records: list[trace_pb2.Record], scheduler: RandomScheduler, until_ns: int | None
+) -> tuple[Replay, list[trace_pb2.Decision]]:
+    """Play records and return the replay with what happened."""
+    log: list[trace_pb2.Decision] = []
+    replay = Replay(
+        scheduler,
+        None,
+        models=Models(),
+        sink=log.append,
+        observer=Unwatched(),
+        cluster=scheduler.cluster,
+    )
+    replay.run(iter(records), Limits(until_ns=until_ns))
+    return replay, log
+
+
+def printed(replay: Replay, records: list[trace_pb2.Record]) -> list[Object]:
+    """Return what the API server of a world would list; controllers as users last wrote them."""
+    cluster = replay.cluster
+    objects = [
+        *(Object(pod=each.message) for each in cluster.pods.values()),
+        *(Object(node=each) for each in cluster.nodes.values()),
+        *(Object(pod_disruption_budget=each) for each in cluster.budgets.values()),
+        *(Object(deployment=each) for each in cluster.deployments.values()),
+        *(Object(replica_set=each) for each in cluster.replica_sets.values()),
+    ]
+    for record in records:
+        match record.create.WhichOneof("object"):
+            case "priority_class" | "stateful_set" | "daemon_set":
+                objects.append(record.create)
+            case "job":
+                objects.append(Object(job=_with_status(replay, record.create.job)))
+    for each in objects:
+        meta = getattr(each, each.WhichOneof("object") or "").metadata
+        if not meta.HasField("creation_timestamp"):
+            meta.creation_timestamp.FromNanoseconds(1)
+    return objects
+
+
+def _with_status(replay: Replay, job: Job) -> Job:
+    """Return a Job with the status that its controller would have written."""
+    made = Job()
+    made.CopyFrom(job)
+    for state in replay._controllers._jobs.of(""):
+        if state.message.metadata.uid != job.metadata.uid:
+            continue
+        status = made.status
+        status.succeeded, status.failed = state.succeeded, state.failed
+        status.completed_indexes = ",".join(map(str, sorted(state.done)))
+        if state.start_ns is not None:
+            status.start_time.FromNanoseconds(state.start_ns)
+        if state.finished_ns is not None:
+            condition = status.conditions.add(type=state.verdict, status="True")
+            condition.last_transition_time.FromNanoseconds(state.finished_ns)
+    return made
+
+
+def did(log: list[trace_pb2.Decision], since_ns: int) -> _Did:
+    """Return what a world did of itself after a moment: when, what, and to which pods or owners."""
+    found: _Did = Counter()
+    for entry in log:
+        observed, what = entry.observed, entry.observed.WhichOneof("observed") or ""
+        if entry.at_ns <= since_ns or what == "failed_scheduling":
+            continue
+        name = observed.made.owner.name if what == "made" else observed.object.name
+        found[entry.at_ns - since_ns, what, name] += 1
+    return found
+
+
+def printed_and_read(items: list[Raw], now_ns: int) -> list[trace_pb2.Record]:
+    """Return the trace of a List of objects."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "list.json"
+        path.write_bytes(orjson.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+        return list(open_trace([path], options=ImportOptions(now_ns=now_ns)))
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**16), second=st.integers(1, 120), lists_sets=st.booleans())
+def test_a_list_of_a_clusters_objects_goes_on_as_the_cluster_does(
+    seed: int, second: int, lists_sets: bool
+) -> None:
+    """Nothing moves that would not have moved; with and without ReplicaSets in the list."""
+    moment_ns = second * SECOND_NS
+    records = workload(seed, moment_ns)
+    replay, _ = played(records, Stopping(seed, moment_ns), moment_ns)
+    objects = printed(replay, records)
+    if not lists_sets:
+        objects = [each for each in objects if not each.HasField("replica_set")]
+    _, log = played(records, Stopping(seed, moment_ns), moment_ns + _AFTER_NS)
+    read = printed_and_read([object_to_json(each) for each in objects], moment_ns)
+    scheduler = Stopping(seed, -1)
+    _, read_log = played(read, scheduler, _AFTER_NS)
+    check_places(scheduler.cluster)
+    at_once = [entry for entry in read_log if entry.at_ns == moment_ns]
+    assert [each.observed.WhichOneof("observed") for each in at_once] == []
+    assert did(read_log, moment_ns) == did(log, moment_ns)
+
+
+RECORDINGS = Path(__file__).parents[2] / ".." / "shared" / "traces" / "recordings"
+
+
+def standing(changes: Iterable[Change], moment_ns: int) -> list[Raw]:
+    """Return the objects that stand at a moment of a recording."""
+    cut = followed(lambda _issues: changes, moment_ns)(Issues())
+    return [dict(each.raw) for each in takewhile(lambda each: each.initial, cut)]
+
+
+def missing_pods(items: list[Raw]) -> Counter[str]:
+    """Return how many pods each ReplicaSet lacks (below 0: has too many), by name, if any.
+
+    Its Deployment's replicas count: a controller may not have seen them at that moment.
+    """
+    wanted = {
+        uid(each): each["spec"].get("replicas", 1) for each in items if key(each)[0] == "Deployment"
+    }
+    found: Counter[str] = Counter()
+    for each in items:
+        if key(each)[0] != "ReplicaSet":
+            continue
+        owner = controller(each)
+        replicas = each["spec"].get("replicas", 1)
+        active = sum(
+            (controller(pod) or {}).get("uid") == uid(each)
+            and phase(pod) not in TERMINAL
+            and not deletion_asked(pod)
+            for pod in items
+            if key(pod)[0] == "Pod"
+        )
+        found[key(each)[2]] = (wanted.get(str(owner["uid"]), 0) if owner else replicas) - active
+    return Counter({name: count for name, count in found.items() if count})
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="../shared/traces is not beside the project")
+@pytest.mark.parametrize("name", ["a", "b2", "c", "e"])
+def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> None:
+    """Pods that run go on; a ReplicaSet makes or deletes what it lacks or has too many, no more."""
+    files = sorted((RECORDINGS / name).glob("*.watch.jsonl.gz"))
+    _, changes_of = watch.recorded_changes(files)
+    recorded = list(changes_of(Issues()))
+    first_ns, last_ns = (max(each.at_ns for each in recorded[:1]), recorded[-1].at_ns)
+    random = Random(name)  # noqa: S311 - chance makes the cases
+    for _ in range(6):
+        moment_ns = random.randrange(first_ns, last_ns)
+        items = standing(recorded, moment_ns)
+        records = printed_and_read(items, moment_ns)
+        scheduler = Stopping(0, -1)
+        replay, log = played(records, scheduler, 20 * SECOND_NS)
+        lacking = missing_pods(items)
+        made = Counter(e.observed.made.owner.name for e in log if e.observed.HasField("made"))
+        assert made == +lacking
+        running = {
+            uid(each)
+            for each in items
+            if key(each)[0] == "Pod" and phase(each) == "Running" and not deletion_asked(each)
+        }
+        gone = {
+            each
+            for each in running
+            if each not in replay.cluster.pods or replay.cluster.pods[each].is_terminating
+        }
+        assert len(gone) == sum((-lacking).values())
