@@ -166,7 +166,7 @@ def _deployment(
         "template": pod_template(labels, cpu, class_name=priority[0]),
     }
     deployment = _object("apps/v1", "Deployment", name, spec=spec, status=status)
-    set_spec = {
+    set_spec: Raw = {
         "replicas": replicas,
         "selector": {"matchLabels": hashed},
         "template": pod_template(hashed, cpu, class_name=priority[0]),
