@@ -36,13 +36,15 @@ from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
 
-EMBEDDED = "embedded"
+EMBEDDED, IN_PROCESS = "embedded", "in process"
+"""How the services of a run were started, where they have no address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a replay is asked to do; addresses "" start the services as child processes.
+    """What a replay is asked to do.
 
+    Addresses "" start the services as child processes, or with `in_process` within this one.
     `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
     wall clock.
     `until_ns` is counted from the trace's first record. `overrides` are what was changed in trace
@@ -64,6 +66,7 @@ class Settings:
     until_ns: int | None = None
     run_path: Path | None = None
     force: bool = False
+    in_process: bool = False
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     wall_spans: bool = False
     overrides: Mapping[str, object] = field(default_factory=dict)
@@ -111,6 +114,7 @@ def run_replay(
             EmbeddedServices(
                 scheduler=not settings.scheduler_address,
                 eviction=settings.models.eviction and not settings.eviction_address,
+                in_process=settings.in_process,
             )
         )
         scheduler = _scheduler(settings, embedded)
@@ -170,6 +174,7 @@ def run_replay(
             warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
             spans=delivery,
             span_choice=str(settings.sampling),
+            services=_services(settings),
         )
         run.write_summary(summary.to_mapping())
         run.write_manifest(manifest.ended(end.value, header.kubernetes_version))
@@ -242,18 +247,24 @@ def _manifest(settings: Settings) -> Manifest:
             **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },
         models=dataclasses.asdict(settings.models),
-        services={
-            "scheduler": settings.scheduler_address or EMBEDDED,
-            "eviction": settings.eviction_address or EMBEDDED,
-        },
+        services=_services(settings),
         batch_size=settings.scheduler.batch_size,
         spans=str(settings.sampling),
         argv=settings.argv,
     )
 
 
+def _services(settings: Settings) -> dict[str, str]:
+    """Return where each service runs: an address, or how this replay started it."""
+    started = IN_PROCESS if settings.in_process else EMBEDDED
+    return {
+        "scheduler": settings.scheduler_address or started,
+        "eviction": settings.eviction_address or started,
+    }
+
+
 def _scheduler(settings: Settings, embedded: EmbeddedServices) -> SchedulerService:
-    address = settings.scheduler_address or embedded.processes["scheduler"].address
+    address = settings.scheduler_address or embedded.addresses["scheduler"]
     tls = settings.tls if settings.scheduler_address else PLAIN
     return SchedulerService(address, settings.scheduler, tls)
 
@@ -261,6 +272,6 @@ def _scheduler(settings: Settings, embedded: EmbeddedServices) -> SchedulerServi
 def _eviction(settings: Settings, embedded: EmbeddedServices) -> EvictionService | None:
     if not settings.models.eviction:
         return None
-    address = settings.eviction_address or embedded.processes["eviction"].address
+    address = settings.eviction_address or embedded.addresses["eviction"]
     tls = settings.tls if settings.eviction_address else PLAIN
     return EvictionService(address, settings.eviction, tls)

@@ -6,6 +6,7 @@ as standard input: they end when it closes, however the replay ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import selectors
@@ -102,14 +103,25 @@ class ServiceProcess:
 
 
 class EmbeddedServices:
-    """Queue, scheduler and (where wanted) eviction, started together and stopped together."""
+    """Queue, scheduler and (where wanted) eviction, started together and stopped together.
 
-    def __init__(self, *, scheduler: bool = True, eviction: bool = True) -> None:
+    They are child processes, or with `in_process` parts of this one; `addresses` are theirs.
+    """
+
+    def __init__(
+        self, *, scheduler: bool = True, eviction: bool = True, in_process: bool = False
+    ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
+        self.addresses: dict[str, str] = {}
         self._wanted = (scheduler, eviction)
+        self._in_process = in_process
+        self._local = contextlib.ExitStack()
 
     def __enter__(self) -> EmbeddedServices:
         scheduler, eviction = self._wanted
+        if self._in_process:
+            self.addresses = self._served_here(scheduler=scheduler, eviction=eviction)
+            return self
         try:
             if scheduler:
                 self.processes["queue"] = ServiceProcess("queue")
@@ -118,8 +130,8 @@ class EmbeddedServices:
             if scheduler:
                 queue = self.processes["queue"].wait_listening()
                 self.processes["scheduler"] = ServiceProcess("scheduler", "--queue", queue)
-            for process in self.processes.values():
-                process.address or process.wait_listening()
+            for name, process in self.processes.items():
+                self.addresses[name] = process.address or process.wait_listening()
         except BaseException:
             self._stop()
             raise
@@ -139,8 +151,18 @@ class EmbeddedServices:
                     error.add_note(f"the {name} service's last words: {words}")
         self._stop()
 
+    def _served_here(self, *, scheduler: bool, eviction: bool) -> dict[str, str]:
+        from services.in_process import in_process  # noqa: PLC0415 - the services, when needed
+        from services.rpc.errors import UnavailableError  # noqa: PLC0415
+
+        try:
+            return self._local.enter_context(in_process(scheduler=scheduler, eviction=eviction))
+        except UnavailableError as error:
+            raise BackendError(f"the services did not start: {error}") from error
+
     def _stop(self) -> None:
         """Stop in the order in which they depend on each other."""
+        self._local.close()
         for name in ("scheduler", "queue", "eviction"):
             if name in self.processes:
                 self.processes[name].stop()

@@ -92,6 +92,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="HOST:PORT",
     help="An eviction service elsewhere. Default: a child process.",
 )
+@click.option(
+    "--in-process",
+    is_flag=True,
+    help="Run the services within this process, without sockets: the same decisions, sooner.",
+)
 @tls_options("", "those services")
 @click.option("--scheduler-config", type=_FILE, help="A KubeSchedulerConfiguration file.")
 @click.option(
@@ -188,6 +193,7 @@ def command(
     follow_until: Moment | None,
     scheduler_address: str,
     eviction_address: str,
+    in_process: bool,
     tls: ClientTls,
     scheduler_config: Path | None,
     sample_nodes: bool,
@@ -241,6 +247,7 @@ def command(
         trace_paths=trace.paths,
         scheduler_address=scheduler_address,
         eviction_address=eviction_address,
+        in_process=in_process,
         tls=tls,
         scheduler=scheduler,
         eviction=_eviction_config(kubelet_text, is_given=kubelet_config is not None),

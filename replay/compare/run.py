@@ -61,7 +61,7 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
 
 def _started(stack: contextlib.ExitStack) -> str:
     embedded = stack.enter_context(EmbeddedServices(eviction=False))
-    return embedded.processes["scheduler"].address
+    return embedded.addresses["scheduler"]
 
 
 def _changed(

@@ -172,7 +172,7 @@ def _channels(kinds: set[Kind], endpoints: Endpoints) -> Iterator[dict[Kind, grp
     )
     with started as embedded:
         opened = {
-            kind: channel(embedded.processes[_SERVICE[kind]].address)
+            kind: channel(embedded.addresses[_SERVICE[kind]])
             if kind in missing
             else channel(endpoints.addresses[_SERVICE[kind]], endpoints.tls)
             for kind in sorted(kinds, key=lambda each: each.value)

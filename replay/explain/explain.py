@@ -56,7 +56,7 @@ def explain(
     if address:
         return _explained(run, manifest, target, top, address, tls)
     with EmbeddedServices(eviction=False) as embedded:
-        here = embedded.processes["scheduler"].address
+        here = embedded.addresses["scheduler"]
         return _explained(run, manifest, target, top, here, PLAIN)
 
 

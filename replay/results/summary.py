@@ -15,6 +15,8 @@ from replay.results.loops import Loop
 from replay.results.tally import Tally
 from services.telemetry.span import Delivery
 
+_NO_SERVICES: Mapping[str, str] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
@@ -125,7 +127,7 @@ class Note:
 class Summary:
     """All that a run came to. Times are ns; start and end since the Unix epoch, virtual.
 
-    namespaces: those of the pods.
+    namespaces: those of the pods. services: where each ran, an address or how it was started.
     """
 
     run: str
@@ -133,6 +135,7 @@ class Summary:
     start_ns: int
     end_ns: int
     namespaces: tuple[str, ...]
+    services: Mapping[str, str]
     pods: int
     rounds: int
     instants: int
@@ -180,6 +183,7 @@ def summarize(
     wall_ns: int,
     notes: Mapping[tuple[str, str], int],
     eviction_not_judged: str = "",
+    services: Mapping[str, str] = _NO_SERVICES,
     warnings: Iterable[str] = (),
     spans: Delivery,
     span_choice: str,
@@ -187,8 +191,8 @@ def summarize(
     """Sum up a run that has ended.
 
     `notes` are the journal's by (kind, text); `eviction_not_judged` says why no eviction could be
-    decided, "" where one could; `warnings` what the services said of their
-    configuration; `span_choice` as services.telemetry.sampling.Sampling prints it.
+    decided, "" where one could; `services` says where each service ran, and `warnings` what they
+    said of their configuration; `span_choice` as services.telemetry.sampling.Sampling prints it.
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
@@ -199,6 +203,7 @@ def summarize(
         start_ns=tally.first_ns or 0,
         end_ns=tally.last_ns,
         namespaces=tuple(sorted(tally.namespaces)),
+        services=dict(services),
         pods=tally.pods,
         rounds=tally.rounds,
         instants=tally.instants,

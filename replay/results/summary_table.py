@@ -32,7 +32,7 @@ def _print_head(summary: Summary, console: Console) -> None:
     console.print(f"[bold]{escape(summary.run)}[/]: {escape(summary.end)}", highlight=False)
     console.print(
         f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
-        f"{durations.wall(summary.wall_ns)}\n"
+        f"{durations.wall(summary.wall_ns)}{_where(summary)}\n"
         f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
         f"{summary.rounds:,} rounds, {summary.batch_size_mean:.2f} a batch",
         highlight=False,
@@ -43,6 +43,12 @@ def _evicted_note(decided: Decided) -> str:
     if decided.eviction_not_judged:
         return f"not judged: {decided.eviction_not_judged}"
     return _listed(decided.evicted)
+
+
+def _where(summary: Summary) -> str:
+    """Return how the services ran where that was not as usual: processes of their own."""
+    ran = sorted(set(summary.services.values()) - {"embedded"})
+    return f" ({', '.join(ran)})" if ran else ""
 
 
 def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:

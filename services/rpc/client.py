@@ -9,11 +9,12 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import grpc
 
+from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
 from services.rpc.server import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
@@ -41,7 +42,13 @@ PLAIN = ClientTls()
 
 
 def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
-    """Return a channel to HOST:PORT. Raises OSError where a PEM file cannot be read."""
+    """Return a channel to HOST:PORT, or to a server of this process (services/rpc/local.py).
+
+    Raises OSError where a PEM file cannot be read.
+    """
+    local = local_server(address)
+    if local is not None:
+        return cast("grpc.Channel", LocalChannel(local))
     if tls.authority is None:
         return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
     return grpc.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
@@ -49,6 +56,9 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
 
 def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
     """Return the same for asyncio."""
+    local = local_server(address)
+    if local is not None:
+        return cast("grpc.aio.Channel", AsyncLocalChannel(local))
     if tls.authority is None:
         return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
     return grpc.aio.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)

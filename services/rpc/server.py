@@ -57,7 +57,7 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     stop = _stop_event(watch_stdin=listen.watch_stdin)
     spans = ServiceSpans.from_environment(service, package_version())
     server = grpc.aio.server(
-        interceptors=[SpanInterceptor(spans), RefusalInterceptor()],
+        interceptors=interceptors(spans),
         options=[
             ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
             ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
@@ -83,6 +83,12 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
     spans.close()
+
+
+def interceptors(spans: ServiceSpans) -> list[grpc.aio.ServerInterceptor]:
+    """Return what stands before every method; what makes spans, only where they go somewhere."""
+    timing = [SpanInterceptor(spans)] if spans.are_kept else []
+    return [*timing, RefusalInterceptor()]
 
 
 def _bind(server: grpc.aio.Server, listen: Listen) -> int:

@@ -35,6 +35,11 @@ class ServiceSpans:
         """
         return cls(collector_sink(environment, version, service))
 
+    @property
+    def are_kept(self) -> bool:
+        """Tell whether there is a sink."""
+        return self._sink is not None
+
     @contextmanager
     def span(self, name: str, parent: str, attributes: Mapping[str, Attribute]) -> Iterator[str]:
         """Time a step of the trace of `parent`, and yield its own traceparent for steps beyond.

@@ -42,8 +42,8 @@ def run(
     """Replay records through the services and leave the run in `run_path`."""
     settings = Settings(
         version="test",
-        scheduler_address=services.processes["scheduler"].address,
-        eviction_address=services.processes["eviction"].address,
+        scheduler_address=services.addresses["scheduler"],
+        eviction_address=services.addresses["eviction"],
         scheduler=scheduler_pb2.SchedulerConfig(seed=seed, rules=rules, batch_size=batch_size),
         models=models or Models(),
         run_path=run_path,

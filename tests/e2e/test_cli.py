@@ -73,7 +73,7 @@ def reprieve(
 @pytest.fixture
 def addresses(services: EmbeddedServices) -> list[str]:
     """Return the options that name the running services."""
-    scheduler, eviction = (services.processes[each].address for each in ("scheduler", "eviction"))
+    scheduler, eviction = (services.addresses[each] for each in ("scheduler", "eviction"))
     return ["--scheduler", scheduler, "--eviction", eviction]
 
 

@@ -36,14 +36,14 @@ recorded = pytest.mark.skipif(
 def judge(services: EmbeddedServices) -> Iterator[JudgingScheduler]:
     """Open a session by the rules of v1.36, which the recordings are of."""
     config = scheduler_pb2.SchedulerConfig(rules="v1.36")
-    session = JudgingScheduler(services.processes["scheduler"].address, config)
+    session = JudgingScheduler(services.addresses["scheduler"], config)
     yield session
     session.close()
 
 
 def compared(services: EmbeddedServices, path: Path) -> Report:
     """Compare a recording."""
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     settings = CompareSettings(paths=(path,), scheduler_address=address)
     return compare_recorded(settings, lambda _count, _total: None)
 

@@ -27,8 +27,8 @@ def play(
     """Replay the loop under a kubelet's configuration."""
     settings = Settings(
         version="test",
-        scheduler_address=services.processes["scheduler"].address,
-        eviction_address=services.processes["eviction"].address,
+        scheduler_address=services.addresses["scheduler"],
+        eviction_address=services.addresses["eviction"],
         eviction=config,
         run_path=run_path,
         sampling=NO_SPANS,

@@ -94,7 +94,7 @@ def finished(
     """Replay bursts on a full cluster, so that rounds hold many pods."""
     settings = Settings(
         version="test",
-        scheduler_address=services.processes["scheduler"].address,
+        scheduler_address=services.addresses["scheduler"],
         scheduler=CONFIGS[request.param],
         models=Models(eviction=False),
         run_path=tmp_path_factory.mktemp("explain") / "run",
@@ -128,7 +128,7 @@ def logged(finished: RunDirectory) -> list[Logged]:
 def explained(finished: RunDirectory, services: EmbeddedServices, each: Logged) -> Explanation:
     """Explain an attempt with the services that run."""
     wish = Wish(pod=each.uid, attempt=each.attempt)
-    return explain(finished, wish, address=services.processes["scheduler"].address)
+    return explain(finished, wish, address=services.addresses["scheduler"])
 
 
 def printed(explanation: Explanation) -> str:
@@ -185,7 +185,7 @@ def test_a_pod_that_waits_is_told_where_and_for_what(
 def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path) -> None:
     """nginx-a displaces a replica, whose replacement waits in vain; later attempts go by time."""
     finished = run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     first = explain(finished, Wish(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
     assert (first.attempt, first.attempts, first.node) == (1, 2, "test-worker")
     assert first.preemption is not None
@@ -207,7 +207,7 @@ def test_a_gated_pod_is_told_its_gates(services: EmbeddedServices, tmp_path: Pat
     manifest = tmp_path / "gated.yaml"
     manifest.write_text(GATED, encoding="utf-8")
     finished = run(services, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, Wish(pod="held"), address=services.processes["scheduler"].address)
+    found = explain(finished, Wish(pod="held"), address=services.addresses["scheduler"])
     assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
     assert found.feasible_nodes == 1
     assert "hold it back: example.com/wait" in printed(found)
@@ -217,7 +217,7 @@ def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path
     """Both forms say the same; -o json is one object."""
     path = tmp_path / "run"
     run(services, trace([DEMOS / "nginx-preemption.jsonl"]), path)
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     arguments = ["explain", "nginx-a", str(path), "--attempt", "1", "--scheduler", address]
     shown = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert shown.exit_code == 0

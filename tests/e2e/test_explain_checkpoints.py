@@ -42,7 +42,7 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     finished = run(services, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
     kept = checkpoints_in(finished.path)
     assert len(kept) > 5
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     told: list[int] = []
     tell = SchedulerService.tell
 

@@ -145,7 +145,7 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
 
     with webhook(filter=slow) as hook, ThreadPoolExecutor(1) as pool:
         text = extender(hook.url, "filterVerb: filter, nodeCacheCapable: true")
-        address = services.processes["scheduler"].address
+        address = services.addresses["scheduler"]
         caller = Caller(address, kube_scheduler_configuration=text)
         events = (add_node("a", "4"), add_pod(pod_message("p", "1")))
         round_ = pool.submit(caller.tell, 1, *events)
@@ -162,7 +162,7 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
 
 def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServices) -> None:
     """With the path in the file; files without extenders are taken."""
-    queue = services.processes["queue"].address
+    queue = services.addresses["queue"]
     scheduler = ServiceProcess("scheduler", "--queue", queue, "--no-extenders")
     try:
         address = scheduler.wait_listening()

@@ -43,7 +43,7 @@ def bursts(seconds: int) -> Iterator[trace_pb2.Record]:
 
 def saved_bytes(services: EmbeddedServices, seconds: int, threshold: int) -> int:
     """Return how large the scheduler's and its queue's state is after so many seconds."""
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
     try:
         replay = Replay(

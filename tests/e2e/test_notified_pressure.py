@@ -33,8 +33,8 @@ def events(
     text = CONFIG.format(asked=str(asked).lower(), more=more)
     settings = Settings(
         version="test",
-        scheduler_address=services.processes["scheduler"].address,
-        eviction_address=services.processes["eviction"].address,
+        scheduler_address=services.addresses["scheduler"],
+        eviction_address=services.addresses["eviction"],
         eviction=eviction_pb2.EvictionConfig(kubelet_configuration=text),
         run_path=path,
         sampling=NO_SPANS,

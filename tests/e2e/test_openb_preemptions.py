@@ -72,7 +72,7 @@ def test_explain_gives_each_preemption_its_victims_and_its_reason(
     crowded: RunDirectory, services: EmbeddedServices
 ) -> None:
     """What it says is what the log has: every victim is lower and needed, the others stay."""
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     made = nominations(crowded)
     for uid, attempt, victims in (made[0], made[len(made) // 2], made[-1]):
         told = explain(crowded, Wish(pod=uid, attempt=attempt), address=address)

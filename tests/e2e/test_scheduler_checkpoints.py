@@ -18,6 +18,7 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
+from services.rpc.client import channel
 from services.rpc.kube_kinds import object_from_json
 from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import NO_SPANS
@@ -48,7 +49,7 @@ class Talker:
     """One session, told rounds; `move` checkpoints it and goes on in a restored one."""
 
     def __init__(self, address: str, config: Config) -> None:
-        self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(grpc.insecure_channel(address))
+        self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel(address))
         opened = self.stub.Open(service_pb2.OpenRequest(config=config), timeout=30)
         assert opened.resumable
         self.stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
@@ -99,7 +100,7 @@ def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[sch
     """Return the rounds of a replay under that configuration."""
     settings = Settings(
         version="test",
-        scheduler_address=services.processes["scheduler"].address,
+        scheduler_address=services.addresses["scheduler"],
         scheduler=config,
         models=Models(eviction=False),
         run_path=tmp_path / "run",
@@ -116,7 +117,7 @@ def test_a_session_restored_between_any_two_rounds_decides_the_same(
     """Restored before each round, with decisions in flight, a session says the same bytes."""
     config = CONFIGS[name]
     rounds = told(services, tmp_path, config)
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     whole, moved = Talker(address, config), Talker(address, config)
     in_flight = nominated = 0
     for round_ in rounds:
@@ -139,7 +140,7 @@ def test_a_restored_session_follows_a_random_world(
     services: EmbeddedServices, name: str, seed: int
 ) -> None:
     """Nodes come and go, pods bring claims, gates, spread and anti-affinity, answers come late."""
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     world = RandomWorld(seed)
     whole, moved = Talker(address, CONFIGS[name]), Talker(address, CONFIGS[name])
     kinds: Counter[str] = Counter()
@@ -164,8 +165,8 @@ def test_a_new_process_goes_on_with_what_another_one_saved(
     """Scheduler and queue are other processes; the session keeps its name."""
     config = CONFIGS["v1.34"]
     rounds = told(services, tmp_path, config)
-    whole = Talker(services.processes["scheduler"].address, config)
-    elsewhere = Talker(others.processes["scheduler"].address, config)
+    whole = Talker(services.addresses["scheduler"], config)
+    elsewhere = Talker(others.addresses["scheduler"], config)
     half = len(rounds) // 2
     for round_ in rounds[:half]:
         whole.tell(round_)
@@ -177,7 +178,7 @@ def test_a_new_process_goes_on_with_what_another_one_saved(
 
 def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices) -> None:
     """Two sessions from one checkpoint go on apart from each other."""
-    address = services.processes["scheduler"].address
+    address = services.addresses["scheduler"]
     first, second = Talker(address, Config()), Talker(address, Config())
     first.tell(_round(0, "Node", {"name": "n"}, status={"allocatable": {"cpu": "4", "pods": "9"}}))
     chunks = first.saved()
@@ -197,7 +198,7 @@ def test_what_was_reserved_for_a_pod_is_given_back_after_a_restore(
     services: EmbeddedServices,
 ) -> None:
     """A claim's node is fixed when its pod is assumed, and free when the binding is refused."""
-    talker = Talker(services.processes["scheduler"].address, Config())
+    talker = Talker(services.addresses["scheduler"], Config())
     for name in ("a", "b"):
         node = {"allocatable": {"cpu": "1", "memory": "8Gi", "pods": "9"}}
         talker.tell(_round(0, "Node", {"name": name}, status=node))
@@ -231,7 +232,7 @@ def test_what_was_reserved_for_a_pod_is_given_back_after_a_restore(
 
 def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> None:
     """A stream that holds something else leaves the session as it is."""
-    talker = Talker(services.processes["scheduler"].address, Config())
+    talker = Talker(services.addresses["scheduler"], Config())
     chunks = talker.saved()
     chunks[0].info.service = "queue"
     with pytest.raises(grpc.RpcError) as caught:

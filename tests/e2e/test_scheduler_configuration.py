@@ -97,7 +97,7 @@ def test_a_file_that_is_refused_ends_the_replay_with_its_path(tmp_path: Path) ->
 
 def open_with(services: EmbeddedServices, text: str) -> service_pb2.OpenResponse:
     """Open a session with a file, and close it."""
-    with grpc.insecure_channel(services.processes["scheduler"].address) as channel:
+    with grpc.insecure_channel(services.addresses["scheduler"]) as channel:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=text)
         opened = stub.Open(service_pb2.OpenRequest(config=config), timeout=10)

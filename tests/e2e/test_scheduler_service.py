@@ -78,7 +78,7 @@ class Caller:
 @pytest.fixture
 def caller(services: EmbeddedServices) -> Iterator[Caller]:
     """Open a session under v1.34's rules."""
-    made = Caller(services.processes["scheduler"].address)
+    made = Caller(services.addresses["scheduler"])
     yield made
     made.channel.close()
 
@@ -87,7 +87,7 @@ def caller(services: EmbeddedServices) -> Iterator[Caller]:
 def older(services: EmbeddedServices) -> Iterator[Caller]:
     """Open a session under v1.34's rules with a queue that tries no pod again at once."""
     queue = queue_pb2.QueueConfig(mode="v1.20")
-    made = Caller(services.processes["scheduler"].address, queue=queue)
+    made = Caller(services.addresses["scheduler"], queue=queue)
     yield made
     made.channel.close()
 
@@ -203,7 +203,7 @@ def test_a_refused_nomination_is_kept_by_v1_34(older: Caller) -> None:
 
 def test_a_refused_nomination_is_forgotten_by_v1_16(services: EmbeddedServices) -> None:
     """The documents' scheduler takes the nomination back and goes no further."""
-    caller = Caller(services.processes["scheduler"].address, rules="v1.16")
+    caller = Caller(services.addresses["scheduler"], rules="v1.16")
     outcome = preempting(caller)
     caller.tell(0, answers=[refused(outcome, scheduler_pb2.REFUSAL_STAGE_NOMINATE)])
     state = caller.state()
@@ -288,7 +288,7 @@ def test_a_session_name_in_use_opens_no_session_of_the_queue(
     services: EmbeddedServices, caller: Caller
 ) -> None:
     """The queue makes its names up in order, so that a leaked session would show as a gap."""
-    with grpc.insecure_channel(services.processes["queue"].address) as channel:
+    with grpc.insecure_channel(services.addresses["queue"]) as channel:
         queue = queue_service_pb2_grpc.SchedulingQueueServiceStub(channel)
         first = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
         with pytest.raises(grpc.RpcError) as caught:
@@ -342,7 +342,7 @@ def test_preemption_can_be_switched_off_by_the_documents_file(services: Embedded
         "kind: KubeSchedulerConfiguration\ndisablePreemption: true\n"
     )
     caller = Caller(
-        services.processes["scheduler"].address,
+        services.addresses["scheduler"],
         rules="v1.16",
         kube_scheduler_configuration=text,
     )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def channel(services: EmbeddedServices) -> Iterator[grpc.Channel]:
     """Yield a channel to the scheduler that runs."""
-    with grpc.insecure_channel(services.processes["scheduler"].address) as opened:
+    with grpc.insecure_channel(services.addresses["scheduler"]) as opened:
         yield opened
 
 

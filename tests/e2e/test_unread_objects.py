@@ -37,7 +37,7 @@ def test_a_queue_that_is_told_everything_shows_the_same_heads(
         heard.append(hears(scheduler, event))
         return True
 
-    address = services.processes["queue"].address
+    address = services.addresses["queue"]
     spared = asyncio.run(_decided(address, seed))
     monkeypatch.setattr(Scheduler, "reads_objects", noted)
     monkeypatch.setattr(Scheduler, "is_heard", told)

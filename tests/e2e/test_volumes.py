@@ -33,7 +33,7 @@ def add_volume() -> scheduler_pb2.Event:
 
 def test_a_pod_is_tried_again_when_its_claim_comes(services: EmbeddedServices) -> None:
     """And goes where its volume is."""
-    caller = Caller(services.processes["scheduler"].address)
+    caller = Caller(services.addresses["scheduler"])
     waiting = pod("waiting", "1")
     waiting.spec.volumes.add(name="v").persistent_volume_claim.claim_name = "c"
     near = add_node("near", "2")

@@ -1,0 +1,77 @@
+"""All three services in this process, without sockets: the same servicers, the same messages.
+
+Here the services meet, which otherwise know each other by their protos and addresses only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
+from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
+from services.rpc.errors import UnavailableError
+from services.rpc.local import LocalServer
+from services.rpc.server import interceptors
+from services.rpc.version import package_version
+from services.telemetry.service_spans import ServiceSpans
+
+
+@contextlib.contextmanager
+def in_process(*, scheduler: bool, eviction: bool) -> Iterator[dict[str, str]]:
+    """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
+
+    Raises UnavailableError where an installed plugin cannot be loaded.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with contextlib.ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        loop = runner.get_loop()
+
+        def serve(name: str, register: Callable[[LocalServer], None]) -> str:
+            spans = ServiceSpans.from_environment(name, package_version())
+            stack.callback(spans.close)
+            server = LocalServer(loop, interceptors(spans))
+            stack.callback(server.close)
+            register(server)
+            return server.address
+
+        addresses = {}
+        if scheduler:
+            addresses["queue"] = serve("queue", _queue)
+            queue = addresses["queue"]
+            addresses["scheduler"] = serve("scheduler", lambda server: _scheduler(server, queue))
+        if eviction:
+            addresses["eviction"] = serve("eviction", _eviction)
+        yield addresses
+
+
+def _queue(server: LocalServer) -> None:
+    from services.queue.servicer import SchedulingQueueServicer  # noqa: PLC0415 - when needed
+
+    servicer = SchedulingQueueServicer()
+    queue_service_pb2_grpc.add_SchedulingQueueServiceServicer_to_server(servicer, server)
+
+
+def _scheduler(server: LocalServer, queue_address: str) -> None:
+    from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
+    from services.scheduler.queue_client import QueueLink  # noqa: PLC0415
+    from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
+    from services.scheduler.user_plugins import PluginLoadError, registry_with  # noqa: PLC0415
+
+    try:
+        registry = registry_with(())
+    except PluginLoadError as error:
+        raise UnavailableError(str(error)) from error
+    warm_up()
+    servicer = SchedulerServicer(QueueLink(queue_address), registry=registry)
+    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+
+
+def _eviction(server: LocalServer) -> None:
+    from services.eviction.servicer import EvictionServicer  # noqa: PLC0415 - when needed
+
+    eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(EvictionServicer(), server)

@@ -1,0 +1,274 @@
+"""Services of this process, reached by generated stubs without a socket.
+
+A `LocalServer` takes servicers as grpc.aio's server does and stands behind an address of its own,
+which `services.rpc.client` turns into channels. Messages are serialized on their way as on a
+connection, so that neither side sees what the other one does to a message, and a refusal arrives as
+the status that it would have been.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, NoReturn, TypeVar
+
+import grpc
+from grpc.aio import AioRpcError, Metadata
+
+from services.rpc.handlers import function_of
+
+PREFIX = "in-process:"
+_T = TypeVar("_T")
+_Handler = Any  # grpc.RpcMethodHandler, whose parameters exist for type checkers only
+_Serialize = Callable[[Any], bytes]
+_Parse = Callable[[bytes], Any]
+_numbers = itertools.count(1)
+_servers: dict[str, LocalServer] = {}
+
+
+class LocalServer:
+    """Servicers by the methods that they serve; `loop` runs all calls, `interceptors` wrap them."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    ) -> None:
+        self.address = f"{PREFIX}{next(_numbers)}"
+        self.loop = loop
+        self._interceptors = interceptors
+        self._handlers: dict[str, _Handler] = {}
+        _servers[self.address] = self
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Do nothing: the methods come with `add_registered_method_handlers`."""
+
+    def add_registered_method_handlers(self, service: str, methods: Mapping[str, _Handler]) -> None:
+        """Take a service's methods, as generated code hands them over."""
+        for name, handler in methods.items():
+            self._handlers[f"/{service}/{name}"] = handler
+
+    def method(self, path: str) -> _Handler:
+        """Return a method's handler within the interceptors, the first of them outermost."""
+        handler, details = self._handlers[path], _Details(path)
+        for interceptor in reversed(self._interceptors):
+
+            async def found(_details: object, inner: _Handler = handler) -> _Handler:
+                return inner
+
+            handler = _at_once(interceptor.intercept_service(found, details))
+        return handler
+
+    def close(self) -> None:
+        """Be reached no more."""
+        _servers.pop(self.address, None)
+
+
+def local_server(address: str) -> LocalServer | None:
+    """Return the server of an address, None where the address is a host's. Raises KeyError."""
+    return _servers[address] if address.startswith(PREFIX) else None
+
+
+class AsyncLocalChannel:
+    """What a generated stub needs of a grpc.aio.Channel."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self._server = server
+
+    def unary_unary(self, path: str, **codec: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return a method that takes a request and answers with one message."""
+        call = _Codec(self._server.method(path), **codec)
+
+        async def invoke(request: Any, **_options: object) -> Any:
+            return call.answered(await call.function(call.received(request), _CONTEXT))
+
+        return invoke
+
+    def stream_unary(self, path: str, **codec: Any) -> Callable[..., Coroutine[Any, Any, Any]]:
+        """Return a method that takes requests and answers with one message."""
+        call = _Codec(self._server.method(path), **codec)
+
+        async def invoke(requests: Iterable[Any], **_options: object) -> Any:
+            return call.answered(await call.function(_each(call, requests), _CONTEXT))
+
+        return invoke
+
+    def unary_stream(self, path: str, **codec: Any) -> Callable[..., AsyncIterator[Any]]:
+        """Return a method that takes a request and answers with messages."""
+        call = _Codec(self._server.method(path), **codec)
+
+        async def invoke(request: Any, **_options: object) -> AsyncIterator[Any]:
+            async for answer in call.function(call.received(request), _CONTEXT):
+                yield call.answered(answer)
+
+        return invoke
+
+    def stream_stream(self, path: str, **codec: Any) -> Callable[[], LocalStream]:
+        """Return a method whose calls are written to and read from."""
+        handler = self._server.method(path)
+        return lambda: LocalStream(_Codec(handler, **codec))
+
+    async def close(self) -> None:
+        """Close nothing: there is no connection."""
+
+
+class LocalStream:
+    """A call of a method that answers each request of a stream with one message, in order."""
+
+    def __init__(self, call: _Codec) -> None:
+        self._call = call
+        self._requests: deque[Any] = deque()
+        self._answers: AsyncIterator[Any] = call.function(self._arriving(), _CONTEXT)
+
+    async def _arriving(self) -> AsyncIterator[Any]:
+        while self._requests:
+            yield self._requests.popleft()
+
+    async def write(self, request: Any) -> None:
+        """Send a request, which is carried out when its answer is read."""
+        self._requests.append(self._call.received(request))
+
+    async def read(self) -> Any:
+        """Return the next answer. Raises AioRpcError."""
+        return self._call.answered(await anext(self._answers))
+
+    async def done_writing(self) -> None:
+        """End the stream."""
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Give the stream up; what was sent and not answered is not carried out."""
+        self._requests.clear()
+
+
+class LocalChannel:
+    """What a generated stub needs of a grpc.Channel."""
+
+    def __init__(self, server: LocalServer) -> None:
+        self._loop = server.loop
+        self._channel = AsyncLocalChannel(server)
+
+    def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
+        """Return a method that takes a request and answers with one message."""
+        invoke = self._channel.unary_unary(path, **codec)
+        return lambda request, **_options: self._loop.run_until_complete(invoke(request))
+
+    def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
+        """Return a method that takes requests and answers with one message."""
+        invoke = self._channel.stream_unary(path, **codec)
+        return lambda requests, **_options: self._loop.run_until_complete(invoke(requests))
+
+    def unary_stream(self, path: str, **codec: Any) -> Callable[..., Iterator[Any]]:
+        """Return a method that takes a request and answers with messages."""
+        invoke = self._channel.unary_stream(path, **codec)
+        return lambda request, **_options: _pulled(self._loop, invoke(request))
+
+    def stream_stream(self, path: str, **codec: Any) -> Callable[[Iterator[Any]], _Pulled]:
+        """Return a method that takes requests and answers with messages."""
+        open_stream = self._channel.stream_stream(path, **codec)
+        return lambda requests: _Pulled(self._loop, open_stream(), requests)
+
+    def close(self) -> None:
+        """Close nothing: there is no connection."""
+
+
+class _Pulled:
+    """The answers to requests, each taken when its answer is asked for."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stream: LocalStream, requests: Iterator[Any]
+    ) -> None:
+        self._loop = loop
+        self._stream = stream
+        self._requests = requests
+
+    def __iter__(self) -> _Pulled:
+        return self
+
+    def __next__(self) -> Any:
+        request = next(self._requests)
+        return self._loop.run_until_complete(self._exchange(request))
+
+    async def _exchange(self, request: Any) -> Any:
+        await self._stream.write(request)
+        return await self._stream.read()
+
+    def cancel(self) -> None:
+        self._stream.cancel()
+
+
+class _Codec:
+    """A method's function, and how messages pass between it and its caller."""
+
+    def __init__(
+        self,
+        handler: _Handler,
+        *,
+        request_serializer: _Serialize,
+        response_deserializer: _Parse,
+        _registered_method: bool = True,
+    ) -> None:
+        self.function = function_of(handler)
+        self._send, self._read = request_serializer, response_deserializer
+        self._receive, self._write = handler.request_deserializer, handler.response_serializer
+
+    def received(self, request: Any) -> Any:
+        return self._receive(self._send(request))
+
+    def answered(self, answer: Any) -> Any:
+        return self._read(self._write(answer))
+
+
+class _Details(grpc.HandlerCallDetails):
+    def __init__(self, path: str) -> None:
+        self.method = path
+        self.invocation_metadata = ()
+
+
+class _Context:
+    """What a handler is given of its call: how to end it."""
+
+    async def abort_with_status(self, status: grpc.Status) -> NoReturn:
+        code = next(each for each in grpc.StatusCode if each is status.code)
+        metadata = Metadata(*(status.trailing_metadata or ()))
+        raise AioRpcError(code, Metadata(), metadata, status.details)
+
+
+_CONTEXT = _Context()
+
+
+async def _each(call: _Codec, requests: Iterable[Any]) -> AsyncIterator[Any]:
+    for request in requests:
+        yield call.received(request)
+
+
+def _pulled(loop: asyncio.AbstractEventLoop, answers: AsyncIterator[_T]) -> Iterator[_T]:
+    while True:
+        try:
+            yield loop.run_until_complete(_next(answers))
+        except StopAsyncIteration:
+            return
+
+
+async def _next(answers: AsyncIterator[_T]) -> _T:
+    return await anext(answers)
+
+
+def _at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    raise AssertionError("an interceptor waited while a method was looked up")
