@@ -9,6 +9,9 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from typing import cast
+
+import grpc
 
 from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
@@ -31,12 +34,12 @@ def in_process(*, scheduler: bool, eviction: bool) -> Iterator[dict[str, str]]:
         runner = stack.enter_context(asyncio.Runner())
         loop = runner.get_loop()
 
-        def serve(name: str, register: Callable[[LocalServer], None]) -> str:
+        def serve(name: str, register: Callable[[grpc.aio.Server], None]) -> str:
             spans = ServiceSpans.from_environment(name, package_version())
             stack.callback(spans.close)
             server = LocalServer(loop, interceptors(spans))
             stack.callback(server.close)
-            register(server)
+            register(cast("grpc.aio.Server", server))
             return server.address
 
         addresses = {}
@@ -49,14 +52,14 @@ def in_process(*, scheduler: bool, eviction: bool) -> Iterator[dict[str, str]]:
         yield addresses
 
 
-def _queue(server: LocalServer) -> None:
+def _queue(server: grpc.aio.Server) -> None:
     from services.queue.servicer import SchedulingQueueServicer  # noqa: PLC0415 - when needed
 
     servicer = SchedulingQueueServicer()
     queue_service_pb2_grpc.add_SchedulingQueueServiceServicer_to_server(servicer, server)
 
 
-def _scheduler(server: LocalServer, queue_address: str) -> None:
+def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
     from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
     from services.scheduler.queue_client import QueueLink  # noqa: PLC0415
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
@@ -71,7 +74,7 @@ def _scheduler(server: LocalServer, queue_address: str) -> None:
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
 
 
-def _eviction(server: LocalServer) -> None:
+def _eviction(server: grpc.aio.Server) -> None:
     from services.eviction.servicer import EvictionServicer  # noqa: PLC0415 - when needed
 
     eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(EvictionServicer(), server)

@@ -5,6 +5,7 @@ No keep-alive: gRPC servers end a connection whose pings come more often than ev
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any, cast
 import click
 import grpc
 
-from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
+from services.rpc.local import AsyncLocalChannel, LocalChannel, LocalStream, local_server
 from services.rpc.server import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
@@ -62,6 +63,29 @@ def aio_channel(address: str, tls: ClientTls = PLAIN) -> grpc.aio.Channel:
     if tls.authority is None:
         return grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
     return grpc.aio.secure_channel(address, _credentials(tls), options=CHANNEL_OPTIONS)
+
+
+def with_deadline(stream: Any, seconds: float) -> Any:
+    """Return the stream, reading from which raises TimeoutError after so many seconds.
+
+    Within a process there is nothing to wait for.
+    """
+    return stream if isinstance(stream, LocalStream) else _Timed(stream, seconds)
+
+
+class _Timed:
+    """A stream whose answers have a deadline; the rest is the call's own."""
+
+    def __init__(self, call: Any, seconds: float) -> None:
+        self._call = call
+        self._seconds = seconds
+
+    async def read(self) -> Any:
+        async with asyncio.timeout(self._seconds):
+            return await self._call.read()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
 
 
 def tls_options(prefix: str, server: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import types
 from collections import deque
 from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
+    Generator,
     Iterable,
     Iterator,
     Mapping,
@@ -161,12 +163,12 @@ class LocalChannel:
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
         """Return a method that takes a request and answers with one message."""
         invoke = self._channel.unary_unary(path, **codec)
-        return lambda request, **_options: self._loop.run_until_complete(invoke(request))
+        return lambda request, **_options: _run(self._loop, invoke(request))
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
         """Return a method that takes requests and answers with one message."""
         invoke = self._channel.stream_unary(path, **codec)
-        return lambda requests, **_options: self._loop.run_until_complete(invoke(requests))
+        return lambda requests, **_options: _run(self._loop, invoke(requests))
 
     def unary_stream(self, path: str, **codec: Any) -> Callable[..., Iterator[Any]]:
         """Return a method that takes a request and answers with messages."""
@@ -197,7 +199,7 @@ class _Pulled:
 
     def __next__(self) -> Any:
         request = next(self._requests)
-        return self._loop.run_until_complete(self._exchange(request))
+        return _run(self._loop, self._exchange(request))
 
     async def _exchange(self, request: Any) -> Any:
         await self._stream.write(request)
@@ -255,13 +257,33 @@ async def _each(call: _Codec, requests: Iterable[Any]) -> AsyncIterator[Any]:
 def _pulled(loop: asyncio.AbstractEventLoop, answers: AsyncIterator[_T]) -> Iterator[_T]:
     while True:
         try:
-            yield loop.run_until_complete(_next(answers))
+            yield _run(loop, _next(answers))
         except StopAsyncIteration:
             return
 
 
 async def _next(answers: AsyncIterator[_T]) -> _T:
     return await anext(answers)
+
+
+def _run(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Return the result of a coroutine; the loop turns only where it waits for something."""
+    asyncio._set_running_loop(loop)
+    try:
+        waits_for = coroutine.send(None)
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+    finally:
+        asyncio._set_running_loop(None)
+    return loop.run_until_complete(_continued(coroutine, waits_for))
+
+
+@types.coroutine
+def _continued(coroutine: Coroutine[Any, Any, _T], waits_for: Any) -> Generator[Any, Any, _T]:
+    yield waits_for
+    result: _T = yield from coroutine
+    return result
 
 
 def _at_once(coroutine: Coroutine[Any, Any, _T]) -> _T:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
-from services.rpc.client import PLAIN, ClientTls, aio_channel
+from services.rpc.client import PLAIN, ClientTls, aio_channel, with_deadline
 from services.rpc.errors import (
     FieldError,
     PreconditionError,
@@ -43,6 +43,10 @@ class QueueLink:
                 raise FieldError("config.queue", error.details() or "refused") from error
             raise self.unavailable(error) from error
         return QueueSession(self, opened)
+
+    def stream(self) -> Any:
+        """Return a new stream, whose answers have a deadline."""
+        return with_deadline(self.stub.Stream(), DEADLINE_S)
 
     async def restore(
         self, chunks: Sequence[session_pb2.CheckpointChunk], config: queue_pb2.QueueConfig
@@ -104,7 +108,7 @@ class QueueSession:
         self.traceparent = ""
         self._sequence = sequence
         self._unread: deque[int | None] = deque()
-        self._stream = link.stub.Stream()
+        self._stream = link.stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
@@ -138,7 +142,7 @@ class QueueSession:
 
     async def _read(self) -> queue_service_pb2.StreamResponse:
         try:
-            answer = await asyncio.wait_for(self._stream.read(), DEADLINE_S)
+            answer = await self._stream.read()
         except grpc.aio.AioRpcError as error:
             raise self._link.unavailable(error) from error
         except TimeoutError as error:
