@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
 from services.scheduler.core.extenders import Extender, ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.options import Options
@@ -18,7 +19,7 @@ from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, requirement
 
 WORDS = "node(s) were unschedulable"
 
@@ -111,14 +112,16 @@ PODS = st.lists(
 @given(
     nodes=NODES,
     pods=PODS,
+    named=st.lists(st.sampled_from(["", "", "n0", "n1"]), min_size=12, max_size=12),
     mode=st.sampled_from([("v1.34", None), ("v1.34", 0), ("v1.16", None)]),
 )
 def test_extenders_that_agree_change_no_decision(
     nodes: list[tuple[str, bool, bool]],
     pods: list[tuple[str, int, bool, bool]],
+    named: list[str],
     mode: tuple[str, int | None],
 ) -> None:
-    """With preemption, nominations, sampling, and the preset's choice in turn.
+    """With preemption, nominations, nodes that PreFilter names, sampling, and the preset's choice.
 
     Where nothing scores, nodes are worth 1 without extenders and 0 with them, as upstream has it.
     """
@@ -133,6 +136,9 @@ def test_extenders_that_agree_change_no_decision(
     extended = scheduler_of(built, sampling, rules, Agreeable())
     for i, (cpu, priority, tolerates, nominated) in enumerate(pods):
         builder = make_pod(f"p{i}").req(cpu=cpu).priority(priority)
+        if named[i]:
+            field = requirement("metadata.name", "In", named[i])
+            builder = builder.required_terms(NodeSelectorTerm(match_fields=(field,)))
         pod = (builder.toleration("k", operator="Exists") if tolerates else builder).obj()
         if nominated:
             pod = replace(pod, nominated_node_name="n0")
