@@ -236,8 +236,8 @@ class ScriptRun:
         self.queue.activate(known, now_ns=now_ns)
 
     def do_nominate(self, op: Json, _now_ns: int) -> None:
-        """Nominate as a preemption does."""
-        self.queue.nominate(self.pods[op["key"]].ref, op["node"])
+        """Nominate as a preemption does, or as the pod's status says."""
+        self.queue.nominate(self.pods[op["key"]].ref, op.get("node", ""))
 
     def do_nominate_delete(self, op: Json, _now_ns: int) -> None:
         """Drop a nomination."""
