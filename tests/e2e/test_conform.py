@@ -45,6 +45,56 @@ def vector(id_: str, expected: dict[str, object]) -> dict[str, object]:
     }
 
 
+def unseen(id_: str, cause: object, error: str) -> dict[str, object]:
+    """Return a script whose first step cannot look at the file systems; the third evicts nobody."""
+    steps = [{"at_ms": 10_000 * number, "stats": STATS} for number in range(3)]
+    steps[0]["disk_info_error"] = steps[2]["disk_info_error"] = cause
+    low = {"memory": {"available": 1 << 20, "working_set": 1 << 30}}
+    steps[0]["stats"] = low
+    told = CALM | {"error": error}
+    return vector(id_, CALM) | {"script": steps, "expected": [told, CALM, CALM]}
+
+
+def queue_vector(id_: str, node: str) -> dict[str, object]:
+    """Return a script that nominates a pod to no node by name; `node` is where it was then."""
+    pod = {"name": "a", "priority": 1, "nominated": "n1"}
+    entry = ["default/a", 0, 0]
+    state = {
+        "active": [entry],
+        "backoff": [],
+        "unschedulable": [],
+        "nominated": {"n1": ["default/a"]},
+        "cycle": 0,
+        "move_request_cycle": -1,
+        "error_backoff": [],
+        "in_flight": [],
+        "in_flight_events": 0,
+    }
+    there = {"state": state | {"nominated": {"n2": ["default/a"]}}}
+    return {
+        "id": id_,
+        "tags": ["nominate"],
+        "config": {
+            "initial_backoff_ms": 1000,
+            "max_backoff_ms": 10_000,
+            "max_unschedulable_ms": 300_000,
+            "hints": True,
+            "pop_from_backoffq": True,
+        },
+        "script": [
+            {"at_ms": 0, "op": "add", "pod": pod},
+            {"at_ms": 0, "op": "nominate", "key": "default/a", "node": "n2"},
+            {"at_ms": 0, "op": "nominate", "key": "default/a"},
+        ],
+        "expected": [
+            {"state": state},
+            there,
+            {"state": state | {"nominated": {node: ["default/a"]}}},
+        ],
+        "ties": False,
+    }
+
+
 def write(path: Path, *vectors: dict[str, object]) -> str:
     """Write vectors as a file that `conform` reads, and return its name."""
     opened = gzip.open if path.suffix == ".gz" else open
@@ -79,6 +129,29 @@ def test_a_vector_that_differs_is_told_with_both_sides_and_ends_with_1(tmp_path:
     assert [each["id"] for each in found[0]["differences"]] == ["calm-after-all"]
     only = reprieve(tmp_path, "conform", name, "--only", "calm-after", code=DIFFERS)
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
+
+
+@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+def test_a_step_may_fail_to_look_at_the_file_systems(tmp_path: Path, mode: str) -> None:
+    """It ends with the kubelet's words; what its provider said in its own is not compared."""
+    error = "eviction manager: failed to get HasDedicatedImageFs: no such luck"
+    vectors = [unseen("flag", cause=True, error=error), unseen("text", "no such luck", error)]
+    name = write(tmp_path / f"eviction-{mode}-x.jsonl", *vectors)
+    assert reprieve(tmp_path, "conform", name).stdout.splitlines()[-1] == "2 passed, 0 failed"
+    name = write(tmp_path / f"eviction-{mode}-y.jsonl", unseen("flag", cause=True, error="other"))
+    found = reprieve(tmp_path, "conform", name, code=DIFFERS).stdout
+    assert "HasDedicatedImageFs" in found
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_a_script_may_nominate_without_a_node(tmp_path: Path, stream: tuple[str, ...]) -> None:
+    """It takes the one of the pod's status."""
+    name = write(
+        tmp_path / "queue-v1.34-x.jsonl", queue_vector("status", "n1"), queue_vector("kept", "n2")
+    )
+    told = reprieve(tmp_path, "conform", name, *stream, code=DIFFERS).stdout
+    assert told.splitlines()[-1] == "1 passed, 1 failed"
+    assert "kept" in told
 
 
 @pytest.mark.parametrize(
