@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from replay.conform.vectors import RECORDED
 from tests.e2e.test_cli import REFUSED, reprieve
 
 pytestmark = pytest.mark.e2e
@@ -108,12 +109,12 @@ def test_vectors_are_counted_by_topic_and_in_the_last_line(tmp_path: Path) -> No
     first = write(tmp_path / "eviction-v1.32-a.jsonl.gz", vector("a", CALM), vector("b", CALM))
     second = write(tmp_path / "eviction-v1.27-c.jsonl", vector("c", CALM))
     told = reprieve(tmp_path, "conform", first, second).stdout.splitlines()
-    assert told[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32"
+    assert told[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32, 2 passed, 0 failed"
     assert [line.split() for line in told[1:3]] == [
         ["TOPIC", "PASSED", "FAILED"],
         ["calm", "2", "0"],
     ]
-    assert "eviction-v1.27-c.jsonl: eviction v1.27" in told
+    assert "eviction-v1.27-c.jsonl: eviction v1.27, 1 passed, 0 failed" in told
     assert told[-1] == "3 passed, 0 failed"
 
 
@@ -129,6 +130,57 @@ def test_a_vector_that_differs_is_told_with_both_sides_and_ends_with_1(tmp_path:
     assert [each["id"] for each in found[0]["differences"]] == ["calm-after-all"]
     only = reprieve(tmp_path, "conform", name, "--only", "calm-after", code=DIFFERS)
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_a_vector_that_cannot_be_read_fails_and_the_rest_is_played(tmp_path: Path) -> None:
+    """Each says why: broken JSON, another kind of object, a part that is missing or odd."""
+    lines = [
+        "nothing",
+        json.dumps(vector("first", CALM)),
+        "[1]",
+        json.dumps({"id": "empty"}),
+        json.dumps({"id": "no-stats", "tags": 7} | vector("x", CALM) | {"id": "no-stats"}).replace(
+            '"stats"', '"state"'
+        ),
+        json.dumps(vector("odd", CALM) | {"script": 5}),
+        json.dumps(vector("short", CALM) | {"expected": []}),
+        json.dumps({"scenario": 5}),
+        json.dumps(vector("last", CALM)),
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
+    (found,) = json.loads(
+        reprieve(tmp_path, "conform", "x.jsonl", "-o", "json", code=DIFFERS).stdout
+    )
+    assert (found["passed"], found["failed"]) == (2, 7)
+    said = {each["id"]: each["difference"] for each in found["differences"]}
+    assert list(said) == ["line 1", "line 3", "empty", "no-stats", "odd", "short", "line 8"]
+    assert "is not JSON" in said["line 1"]
+    assert "is not a JSON object" in said["line 3"]
+    assert "cannot be read: KeyError('stats')" in said["no-stats"]
+    assert all("cannot be read" in said[id_] for id_ in ("empty", "odd", "short", "line 8"))
+
+
+def test_a_file_that_breaks_off_fails_where_it_does(tmp_path: Path) -> None:
+    """What stands before and the other files are played."""
+    vectors = [vector(f"{number}{'x' * 9999}", CALM) for number in range(9)]
+    write(tmp_path / "x.jsonl.gz", *vectors)
+    whole = (tmp_path / "x.jsonl.gz").read_bytes()
+    (tmp_path / "x.jsonl.gz").write_bytes(whole[:-20])
+    name = write(tmp_path / "y.jsonl", vector("y", CALM))
+    told = reprieve(tmp_path, "conform", "x.jsonl.gz", name, code=DIFFERS).stdout
+    assert "is not a whole gzip file" in told
+    assert told.splitlines()[-1].endswith(" passed, 1 failed")
+    assert "y.jsonl: eviction v1.32, 1 passed, 0 failed" in told
+
+
+def test_without_files_all_recorded_vectors_are_played(tmp_path: Path) -> None:
+    """Those that lie in `conformance` or in the wheel; some of them by their ids."""
+    told = reprieve(tmp_path, "conform", "--only", "hand-nominate").stdout.splitlines()
+    files = [line.split(":")[0] for line in told if line.endswith(" failed") and ":" in line]
+    assert files == sorted(path.name for path in RECORDED.glob("*.jsonl.gz"))
+    assert told[-1].endswith(" passed, 0 failed")
+    refused = reprieve(tmp_path, "conform", "--version", "v1.20", code=REFUSED).stderr
+    assert "--version" in refused
 
 
 @pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
@@ -159,8 +211,7 @@ def test_a_script_may_nominate_without_a_node(tmp_path: Path, stream: tuple[str,
     [
         ("", "holds no vectors"),
         ("{}\n", "neither a scenario nor a script"),
-        ("nothing\n", "line 1: is no JSON"),
-        ('{"config": {}, "script": []}\n', "is not whole"),
+        ("nothing\n", "line 1: is not JSON"),
     ],
 )
 def test_a_file_without_vectors_is_refused(tmp_path: Path, text: str, said: str) -> None:
