@@ -602,7 +602,7 @@ def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle
     odd = bound_disk(GcePersistentDisk(pd_name="d"), {ZONE: "za__zb"})
     far = replace(odd, name="far", source=None, node_affinity=on(ZONE, "zc"))
     moved = csi_node(9, GCE, "kubernetes.io/gce-pd")
-    objects = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
+    objects: list[Kept] = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
     pod = pod_with(ClaimSource(claim_name="c"))
     found = judged(pod, *objects)
     assert found.error == (
