@@ -52,7 +52,7 @@ class QueueParts:
         return Entry(pod, self.now_ns, initial_attempt_ns, 0, sequence)
 
     def latest(self, pod: PodRef) -> QueuedPod | None:
-        """Return the latest version of a pod that is queued or in flight, None for any other."""
+        """Return a pod's version that is queued, or else in flight; None for any other pod."""
         queued = self.queues.latest(pod)
         return queued or self.pops.latest(pod.uid)
 

@@ -295,8 +295,8 @@ class SchedulingQueue:
     def nominate(self, pod: PodRef, node_name: str) -> None:
         """Nominate the pod to a node, at the end of that node's pods, wherever the pod is.
 
-        "" stands for the node in the pod's status, in the latest version that is queued or in
-        flight. Where there is none, the pod's nomination ends.
+        "" stands for the node in the pod's status, as the pod is queued, or else in flight. Where
+        there is none, the pod's nomination ends.
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add; v1.34
         backend/queue/nominator.go, addNominatedPodUnlocked, ModeNoop.
         """
