@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from replay.conform.vectors import RECORDED
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPURE = {
@@ -100,3 +103,14 @@ def test_every_module_is_looked_at() -> None:
     """The globs above find the project, so that no test passes on nothing."""
     assert len(SOURCES) > 100
     assert len(CORES) > 50
+
+
+def test_the_vectors_are_packaged_wherever_the_code_is() -> None:
+    """`conform` without a file needs them in wheel, sdist and image."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+    targets = build["build"]["targets"]
+    assert RECORDED.relative_to(ROOT) == Path("conformance")
+    assert "conformance" in targets["wheel"]["packages"]
+    assert "conformance" in targets["sdist"]["include"]
+    assert "COPY conformance conformance\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "!conformance\n" in (ROOT / ".dockerignore").read_text(encoding="utf-8")

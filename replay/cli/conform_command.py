@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from replay.backends.errors import BackendError
 from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError
 from replay.conform.run import Conformance, Endpoints, files_of, play
-from replay.conform.vectors import VectorError, read_vectors
+from replay.conform.vectors import VectorError, read_lines, recorded_files
 from replay.results.table_writer import TableWriter
 from services.rpc.client import ClientTls, tls_options
 
@@ -21,8 +21,7 @@ from services.rpc.client import ClientTls, tls_options
 @click.argument(
     "files",
     nargs=-1,
-    required=True,
-    metavar="FILE...",
+    metavar="[FILE...]",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
 )
 @click.option("--scheduler", default="", metavar="HOST:PORT", help="A scheduler elsewhere.")
@@ -67,21 +66,26 @@ def command(
     output: str,
     quiet: bool,
 ) -> None:
-    """Play what upstream's own code did through running services, and tell what differs.
+    """Play what upstream's own code did through running services, and report what differs.
 
     FILE... holds golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
-    scripts of the scheduling queue or of the eviction manager. The services are started as child
-    processes, unless addresses are given: so a service of your own can be checked as well.
+    scripts of the scheduling queue or of the eviction manager. Without FILE, all vectors that come
+    with Reprieve are played. The services are started as child processes, unless addresses are
+    given: so a service of your own can be checked as well. A vector that cannot be read counts as
+    failed.
 
     \b
     Examples:
+      reprieve conform
       reprieve conform queue-v1.34.jsonl.gz scheduling.jsonl.gz
       reprieve conform scheduling.jsonl.gz --scheduler 127.0.0.1:50052 -o json
     """
+    if version and not files:
+        raise ExitError(REFUSED, "--version needs FILE: the recorded vectors are of several")
     named = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
     endpoints = Endpoints(addresses={k: v for k, v in named.items() if v}, tls=tls)
     try:
-        found = files_of(list(files), version)
+        found = files_of(list(files) or recorded_files(), version)
         with _Bar(found, quiet=quiet) as bar:
             play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     except VectorError as error:
@@ -102,7 +106,8 @@ def command(
 def _print(found: list[Conformance], show: int) -> None:
     """Print the topics of each file, then differences, then the line that counts all."""
     for each in found:
-        click.echo(f"{each.path.name}: {each.kind.value} {each.version}")
+        counts = f"{each.passed} passed, {each.failed} failed"
+        click.echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
         table = TableWriter(("TOPIC", "PASSED", "FAILED"), _write)
         table.rows(
             [
@@ -137,9 +142,7 @@ class _Bar:
             disable=quiet or not console.is_terminal,
         )
         self._tasks = {
-            id(each): self._progress.add_task(
-                each.path.name, total=sum(1 for _ in read_vectors(each.path))
-            )
+            id(each): self._progress.add_task(each.path.name, total=self._lines(each.path))
             for each in files
         }
 
@@ -149,6 +152,9 @@ class _Bar:
 
     def __exit__(self, *exception: object) -> None:
         self._progress.stop()
+
+    def _lines(self, path: Path) -> int | None:
+        return None if self._progress.disable else sum(1 for _ in read_lines(path))
 
     def step(self, file: Conformance) -> None:
         """Note one vector more."""

@@ -58,6 +58,7 @@ class ScriptedNode:
             pods=[] if known else map(pod_message, specs.values()),
             active_uids=specs if known else [],
             summary_failed=failed,
+            disk_info_failed=bool(plain.get("disk_info_error")),
             kill_fails=bool(plain.get("kill_error")),
         )
 

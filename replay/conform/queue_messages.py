@@ -128,7 +128,7 @@ class ScriptedQueue:
                 self._deleted.add(op["key"])
                 return "delete", queue_pb2.Delete(pod=self._ref(op["key"]))
             case "nominate":
-                pod, node = self._ref(op["key"]), op["node"]
+                pod, node = self._ref(op["key"]), op.get("node", "")
                 return "nominate", queue_pb2.Nominate(pod=pod, node_name=node)
             case "nominate_delete":
                 return "delete_nomination", queue_pb2.DeleteNomination(pod=self._ref(op["key"]))

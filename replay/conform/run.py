@@ -16,7 +16,7 @@ from replay.backends.stream import describe
 from replay.conform.eviction import eviction_difference
 from replay.conform.queue import queue_difference
 from replay.conform.scheduling import scheduling_difference
-from replay.conform.vectors import Json, Kind, VectorError, kind_of, read_vectors, version_in
+from replay.conform.vectors import Json, Kind, Unreadable, kind_of, read_lines, version_in
 from services.rpc.client import PLAIN, ClientTls, channel
 
 Compare = Callable[[Json], str]
@@ -124,17 +124,17 @@ def play(
 ) -> None:
     """Play all vectors whose id is `wanted` and note in `files` what became of each.
 
-    `stream` plays the queue's scripts by its stream instead of by unary RPCs.
-    Raises VectorError where a file is broken, BackendError where a service is.
+    A vector that cannot be read counts as one that differs. `stream` plays the queue's scripts by
+    its stream instead of by unary RPCs. Raises BackendError where a service is broken.
     """
     with _channels({each.kind for each in files}, endpoints) as channels:
         for file in files:
             compare = _comparer(file, channels[file.kind], stream=stream)
-            for vector in read_vectors(file.path):
-                id_, tags = _name(vector)
+            for number, line in enumerate(read_lines(file.path), 1):
+                id_, tags = _name(line, number)
                 if not wanted(id_):
                     continue
-                file.note(id_, tags, _compared(compare, vector, id_, file))
+                file.note(id_, tags, _compared(compare, line, file.kind))
                 progress(file)
 
 
@@ -148,20 +148,26 @@ def _comparer(file: Conformance, opened: grpc.Channel, *, stream: bool) -> Compa
             return lambda vector: scheduling_difference(opened, vector)
 
 
-def _compared(compare: Compare, vector: Json, id_: str, file: Conformance) -> str:
+def _compared(compare: Compare, line: Json | Unreadable, kind: Kind) -> str:
+    if isinstance(line, Unreadable):
+        return f"the vector cannot be read: it {line.reason}"
     try:
-        return compare(vector)
+        return compare(line)
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
-            raise BackendError(f"{_SERVICE[file.kind]}: {describe(error)}") from error
+            raise BackendError(f"{_SERVICE[kind]}: {describe(error)}") from error
         return f"the service answers {describe(error)}"
-    except (KeyError, TypeError, AttributeError) as error:
-        raise VectorError(f"{file.path}: vector {id_!r} is not whole: {error!r}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return f"the vector cannot be read: {error!r}"
 
 
-def _name(vector: Json) -> tuple[str, tuple[str, ...]]:
-    named = vector.get("scenario", vector)
-    return str(named.get("id", "")), tuple(named.get("tags") or ())
+def _name(line: Json | Unreadable, number: int) -> tuple[str, tuple[str, ...]]:
+    """Return a vector's id and tags; where it has no id, its line stands for that."""
+    plain = {} if isinstance(line, Unreadable) else line.get("scenario", line)
+    named = plain if isinstance(plain, dict) else {}
+    tags = named.get("tags")
+    listed = tuple(map(str, tags)) if isinstance(tags, list) else ()
+    return str(named.get("id") or f"line {number}"), listed
 
 
 @contextmanager

@@ -234,10 +234,7 @@ def _assigned_update(queue: SchedulingQueue, assigned: _Assigned, at_ns: int) ->
 
 
 def _read_nominate(_reader: QueueReader, message: queue_pb2.Nominate) -> tuple[PodRef, str]:
-    pod = codec.pod_ref(message.pod)
-    if not message.node_name:
-        raise FieldError("node_name", "is required: DeleteNomination ends a nomination")
-    return pod, message.node_name
+    return codec.pod_ref(message.pod), message.node_name
 
 
 def _nominate(queue: SchedulingQueue, nomination: tuple[PodRef, str], _at_ns: int) -> None:

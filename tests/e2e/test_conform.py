@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from replay.conform.vectors import RECORDED
 from tests.e2e.test_cli import REFUSED, reprieve
 
 pytestmark = pytest.mark.e2e
@@ -45,6 +46,56 @@ def vector(id_: str, expected: dict[str, object]) -> dict[str, object]:
     }
 
 
+def unseen(id_: str, cause: object, error: str) -> dict[str, object]:
+    """Return a script whose first step cannot look at the file systems; the third evicts nobody."""
+    steps = [{"at_ms": 10_000 * number, "stats": STATS} for number in range(3)]
+    steps[0]["disk_info_error"] = steps[2]["disk_info_error"] = cause
+    low = {"memory": {"available": 1 << 20, "working_set": 1 << 30}}
+    steps[0]["stats"] = low
+    told = CALM | {"error": error}
+    return vector(id_, CALM) | {"script": steps, "expected": [told, CALM, CALM]}
+
+
+def queue_vector(id_: str, node: str) -> dict[str, object]:
+    """Return a script that nominates a pod to no node by name; `node` is where it was then."""
+    pod = {"name": "a", "priority": 1, "nominated": "n1"}
+    entry = ["default/a", 0, 0]
+    state = {
+        "active": [entry],
+        "backoff": [],
+        "unschedulable": [],
+        "nominated": {"n1": ["default/a"]},
+        "cycle": 0,
+        "move_request_cycle": -1,
+        "error_backoff": [],
+        "in_flight": [],
+        "in_flight_events": 0,
+    }
+    there = {"state": state | {"nominated": {"n2": ["default/a"]}}}
+    return {
+        "id": id_,
+        "tags": ["nominate"],
+        "config": {
+            "initial_backoff_ms": 1000,
+            "max_backoff_ms": 10_000,
+            "max_unschedulable_ms": 300_000,
+            "hints": True,
+            "pop_from_backoffq": True,
+        },
+        "script": [
+            {"at_ms": 0, "op": "add", "pod": pod},
+            {"at_ms": 0, "op": "nominate", "key": "default/a", "node": "n2"},
+            {"at_ms": 0, "op": "nominate", "key": "default/a"},
+        ],
+        "expected": [
+            {"state": state},
+            there,
+            {"state": state | {"nominated": {node: ["default/a"]}}},
+        ],
+        "ties": False,
+    }
+
+
 def write(path: Path, *vectors: dict[str, object]) -> str:
     """Write vectors as a file that `conform` reads, and return its name."""
     opened = gzip.open if path.suffix == ".gz" else open
@@ -58,12 +109,12 @@ def test_vectors_are_counted_by_topic_and_in_the_last_line(tmp_path: Path) -> No
     first = write(tmp_path / "eviction-v1.32-a.jsonl.gz", vector("a", CALM), vector("b", CALM))
     second = write(tmp_path / "eviction-v1.27-c.jsonl", vector("c", CALM))
     told = reprieve(tmp_path, "conform", first, second).stdout.splitlines()
-    assert told[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32"
+    assert told[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32, 2 passed, 0 failed"
     assert [line.split() for line in told[1:3]] == [
         ["TOPIC", "PASSED", "FAILED"],
         ["calm", "2", "0"],
     ]
-    assert "eviction-v1.27-c.jsonl: eviction v1.27" in told
+    assert "eviction-v1.27-c.jsonl: eviction v1.27, 1 passed, 0 failed" in told
     assert told[-1] == "3 passed, 0 failed"
 
 
@@ -81,13 +132,86 @@ def test_a_vector_that_differs_is_told_with_both_sides_and_ends_with_1(tmp_path:
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
 
 
+def test_a_vector_that_cannot_be_read_fails_and_the_rest_is_played(tmp_path: Path) -> None:
+    """Each says why: broken JSON, another kind of object, a part that is missing or odd."""
+    lines = [
+        "nothing",
+        json.dumps(vector("first", CALM)),
+        "[1]",
+        json.dumps({"id": "empty"}),
+        json.dumps({"id": "no-stats", "tags": 7} | vector("x", CALM) | {"id": "no-stats"}).replace(
+            '"stats"', '"state"'
+        ),
+        json.dumps(vector("odd", CALM) | {"script": 5}),
+        json.dumps(vector("short", CALM) | {"expected": []}),
+        json.dumps({"scenario": 5}),
+        json.dumps(vector("last", CALM)),
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
+    (found,) = json.loads(
+        reprieve(tmp_path, "conform", "x.jsonl", "-o", "json", code=DIFFERS).stdout
+    )
+    assert (found["passed"], found["failed"]) == (2, 7)
+    said = {each["id"]: each["difference"] for each in found["differences"]}
+    assert list(said) == ["line 1", "line 3", "empty", "no-stats", "odd", "short", "line 8"]
+    assert "is not JSON" in said["line 1"]
+    assert "is not a JSON object" in said["line 3"]
+    assert "cannot be read: KeyError('stats')" in said["no-stats"]
+    assert all("cannot be read" in said[id_] for id_ in ("empty", "odd", "short", "line 8"))
+
+
+def test_a_file_that_breaks_off_fails_where_it_does(tmp_path: Path) -> None:
+    """What stands before and the other files are played."""
+    vectors = [vector(f"{number}{'x' * 9999}", CALM) for number in range(9)]
+    write(tmp_path / "x.jsonl.gz", *vectors)
+    whole = (tmp_path / "x.jsonl.gz").read_bytes()
+    (tmp_path / "x.jsonl.gz").write_bytes(whole[:-20])
+    name = write(tmp_path / "y.jsonl", vector("y", CALM))
+    told = reprieve(tmp_path, "conform", "x.jsonl.gz", name, code=DIFFERS).stdout
+    assert "is not a whole gzip file" in told
+    assert told.splitlines()[-1].endswith(" passed, 1 failed")
+    assert "y.jsonl: eviction v1.32, 1 passed, 0 failed" in told
+
+
+def test_without_files_all_recorded_vectors_are_played(tmp_path: Path) -> None:
+    """Those that lie in `conformance` or in the wheel; some of them by their ids."""
+    told = reprieve(tmp_path, "conform", "--only", "hand-nominate").stdout.splitlines()
+    files = [line.split(":")[0] for line in told if line.endswith(" failed") and ":" in line]
+    assert files == sorted(path.name for path in RECORDED.glob("*.jsonl.gz"))
+    assert told[-1].endswith(" passed, 0 failed")
+    refused = reprieve(tmp_path, "conform", "--version", "v1.20", code=REFUSED).stderr
+    assert "--version" in refused
+
+
+@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+def test_a_step_may_fail_to_look_at_the_file_systems(tmp_path: Path, mode: str) -> None:
+    """It ends with the kubelet's words; what its provider said in its own is not compared."""
+    error = "eviction manager: failed to get HasDedicatedImageFs: no such luck"
+    vectors = [unseen("flag", cause=True, error=error), unseen("text", "no such luck", error)]
+    name = write(tmp_path / f"eviction-{mode}-x.jsonl", *vectors)
+    assert reprieve(tmp_path, "conform", name).stdout.splitlines()[-1] == "2 passed, 0 failed"
+    name = write(tmp_path / f"eviction-{mode}-y.jsonl", unseen("flag", cause=True, error="other"))
+    found = reprieve(tmp_path, "conform", name, code=DIFFERS).stdout
+    assert "HasDedicatedImageFs" in found
+
+
+@pytest.mark.parametrize("stream", [(), ("--stream",)])
+def test_a_script_may_nominate_without_a_node(tmp_path: Path, stream: tuple[str, ...]) -> None:
+    """It takes the one of the pod's status."""
+    name = write(
+        tmp_path / "queue-v1.34-x.jsonl", queue_vector("status", "n1"), queue_vector("kept", "n2")
+    )
+    told = reprieve(tmp_path, "conform", name, *stream, code=DIFFERS).stdout
+    assert told.splitlines()[-1] == "1 passed, 1 failed"
+    assert "kept" in told
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "holds no vectors"),
         ("{}\n", "neither a scenario nor a script"),
-        ("nothing\n", "line 1: is no JSON"),
-        ('{"config": {}, "script": []}\n', "is not whole"),
+        ("nothing\n", "line 1: is not JSON"),
     ],
 )
 def test_a_file_without_vectors_is_refused(tmp_path: Path, text: str, said: str) -> None:

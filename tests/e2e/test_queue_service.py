@@ -93,7 +93,7 @@ REFUSALS = {
         "add_unschedulable", queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), cycle=-1), 5
     ),
     "move.event.label": operation("move", queue_pb2.Move(), 5),
-    "nominate.node_name": operation("nominate", queue_pb2.Nominate(pod=REF(uid="u")), 5),
+    "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(node_name="n"), 5),
     "delete_nomination.pod.uid": operation("delete_nomination", queue_pb2.DeleteNomination(), 5),
     "at_ns": add("p", at_ns=2**62 + 1),
 }

@@ -84,7 +84,7 @@ class _Node:
             now_ns=step["at_ms"] * MS,
             summary=None if failed else self._summary(step["stats"], step["at_ms"]),
             pods=pods,
-            disk_info_error=step.get("disk_info_error") or "",
+            disk_info_error=str(step.get("disk_info_error") or ""),
         )
         self._checkpoint()
         if isinstance(result, NeedReclaim):

@@ -6,17 +6,16 @@ equal entries open, both sides are put into one order.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from replay.conform.queue_scripts import difference_of, refusing_plugins, summary
+from replay.conform.vectors import RECORDED, read_vectors
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
@@ -31,7 +30,6 @@ from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.scheduling_queue import SchedulingQueue
 
-GOLDEN = Path(__file__).resolve().parents[2] / ".." / "shared" / "golden"
 NS_PER_MS = 1_000_000
 BACKOFF_TICK_NS = 1_000_000_000
 NOT_IN_DIGEST = {
@@ -100,13 +98,8 @@ def test_a_queue_restored_before_each_operation_goes_on_the_same(mode: QueueMode
 
 
 def load(mode: QueueMode) -> Iterator[Json]:
-    """Yield the mode's vectors; skip where the recordings are not at hand."""
-    path = GOLDEN / f"queue-{mode.name}-dev.jsonl.gz"
-    if not path.exists():
-        pytest.skip("the recorded vectors are not beside the repository (../shared/golden)")
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            yield json.loads(line)
+    """Yield the mode's vectors."""
+    yield from read_vectors(RECORDED / f"queue-{mode.name}.jsonl.gz")
 
 
 def first_difference(mode: QueueMode, vector: Json, *, restored: bool = False) -> str:
@@ -236,8 +229,8 @@ class ScriptRun:
         self.queue.activate(known, now_ns=now_ns)
 
     def do_nominate(self, op: Json, _now_ns: int) -> None:
-        """Nominate as a preemption does."""
-        self.queue.nominate(self.pods[op["key"]].ref, op["node"])
+        """Nominate as a preemption does, or as the pod's status says."""
+        self.queue.nominate(self.pods[op["key"]].ref, op.get("node", ""))
 
     def do_nominate_delete(self, op: Json, _now_ns: int) -> None:
         """Drop a nomination."""

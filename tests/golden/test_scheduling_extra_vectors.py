@@ -14,7 +14,7 @@ from services.scheduler import evaluation
 from services.scheduler.configuration import options_of, read_configuration
 from tests.scheduling_vectors import vectors
 
-FILES = {"scheduling-dev.jsonl.gz": 600, "scheduling-extra-dev.jsonl.gz": 300}
+FILES = {"scheduling.jsonl.gz": 600, "scheduling-extra.jsonl.gz": 300}
 
 
 @pytest.mark.parametrize("name", FILES)

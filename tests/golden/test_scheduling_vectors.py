@@ -32,7 +32,7 @@ from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.evaluation import evaluate_pending
 from tests.scheduling_vectors import vectors
 
-FILE = "scheduling-dev.jsonl.gz"
+FILE = "scheduling.jsonl.gz"
 COMPARED = 597
 """All of the 600 but three, whose pending pod has a nodeName, which a session takes for bound."""
 STRANGER = "stranger"

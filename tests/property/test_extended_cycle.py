@@ -11,14 +11,16 @@ from hypothesis import strategies as st
 
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
 from services.scheduler.core.extenders import Extender, ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.options import Options
 from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSet, Point
 from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, requirement
 
 WORDS = "node(s) were unschedulable"
 
@@ -52,6 +54,16 @@ class Agreeable:
 
     def bind(self, pod: Pod, node_name: str) -> None:
         """Bind."""
+
+
+class Unwilling(Agreeable):
+    """Refuses every node."""
+
+    terms = ExtenderTerms(name="x", filters=True)
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer:  # noqa: ARG002 - all alike
+        """Refuse all alike."""
+        return FilterAnswer(passed=(), failed=dict.fromkeys((node.name for node in nodes), "no"))
 
 
 def scheduler_of(
@@ -111,14 +123,16 @@ PODS = st.lists(
 @given(
     nodes=NODES,
     pods=PODS,
+    named=st.lists(st.sampled_from(["", "", "n0", "n1"]), min_size=12, max_size=12),
     mode=st.sampled_from([("v1.34", None), ("v1.34", 0), ("v1.16", None)]),
 )
 def test_extenders_that_agree_change_no_decision(
     nodes: list[tuple[str, bool, bool]],
     pods: list[tuple[str, int, bool, bool]],
+    named: list[str],
     mode: tuple[str, int | None],
 ) -> None:
-    """With preemption, nominations, sampling, and the preset's choice in turn.
+    """With preemption, nominations, nodes that PreFilter names, sampling, and the preset's choice.
 
     Where nothing scores, nodes are worth 1 without extenders and 0 with them, as upstream has it.
     """
@@ -133,6 +147,9 @@ def test_extenders_that_agree_change_no_decision(
     extended = scheduler_of(built, sampling, rules, Agreeable())
     for i, (cpu, priority, tolerates, nominated) in enumerate(pods):
         builder = make_pod(f"p{i}").req(cpu=cpu).priority(priority)
+        if named[i]:
+            field = requirement("metadata.name", "In", named[i])
+            builder = builder.required_terms(NodeSelectorTerm(match_fields=(field,)))
         pod = (builder.toleration("k", operator="Exists") if tolerates else builder).obj()
         if nominated:
             pod = replace(pod, nominated_node_name="n0")
@@ -140,6 +157,29 @@ def test_extenders_that_agree_change_no_decision(
         if rules == "v1.16" and len(expected) == 5 and expected[4] is not None:
             expected = (*expected[:4], expected[4] - 1)
         assert found == expected
+
+
+def test_an_extender_is_asked_about_a_nominated_node_that_pre_filter_left_out() -> None:
+    """Its refusal of that node stays in the diagnosis; it has refused no other one."""
+    off = PluginSet(disabled=("NodeAffinity",))
+    options = Options(
+        rules=RULES["v1.34"],
+        queue=QUEUE_RULES["v1.34"],
+        profiles=(replace(DEFAULT_PROFILE, at={Point.FILTER: off}),),
+        extenders=(Unwilling(),),
+    )
+    scheduler = Scheduler(options)
+    for name, cpu in (("a", "1"), ("b", "4"), ("c", "4")):
+        scheduler.put_node(make_node(name).capacity(cpu=cpu, memory="8Gi").obj())
+    field = requirement("metadata.name", "In", "a")
+    pod = make_pod().req(cpu="2").required_terms(NodeSelectorTerm(match_fields=(field,)))
+    verdict = decide(scheduler, pod.nominated("b").obj()).verdict
+    assert isinstance(verdict, Refused)
+    assert verdict.message.startswith(
+        "0/3 nodes are available: 1 Insufficient cpu, 1 no, "
+        "1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
+    assert verdict.plugins == ("NodeAffinity", "NodeResourcesFit")
 
 
 @settings(max_examples=15)

@@ -6,7 +6,7 @@ from services.queue.core.backoff import BackoffPolicy
 from services.queue.core.entry import Entry, Popped
 from services.queue.core.incoming import FinishedPods
 from services.queue.core.nominator import Nominator
-from services.queue.core.pod import QueuedPod
+from services.queue.core.pod import PodRef, QueuedPod
 from services.queue.core.pops import Pops
 from services.queue.core.sub_queues import SubQueues
 
@@ -50,6 +50,11 @@ class QueueParts:
         """Return the stay of a pod that the queue has not seen before, from now on."""
         self.sequence = sequence = self.sequence + 1
         return Entry(pod, self.now_ns, initial_attempt_ns, 0, sequence)
+
+    def latest(self, pod: PodRef) -> QueuedPod | None:
+        """Return a pod's version that is queued, or else in flight; None for any other pod."""
+        queued = self.queues.latest(pod)
+        return queued or self.pops.latest(pod.uid)
 
     def next_sequence(self) -> int:
         """Return the next tie-break."""

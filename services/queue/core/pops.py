@@ -62,6 +62,11 @@ class Pops:
             popped for popped in self._by_cycle.values() if popped.lease_until_ns <= now_ns
         )
 
+    def latest(self, uid: str) -> QueuedPod | None:
+        """Return the pod as it was when it was last popped, or renewed since; None if it is not."""
+        held = (popped.pod for popped in reversed(self._by_cycle.values()))
+        return next((pod for pod in held if pod.uid == uid), None)
+
     def hold(self, uid: str, gates: tuple[str, ...]) -> None:
         """Note which gates hold a pod that is in flight, for when it comes back."""
         for cycle, popped in self._by_cycle.items():

@@ -293,8 +293,20 @@ class SchedulingQueue:
     # Nominations.
 
     def nominate(self, pod: PodRef, node_name: str) -> None:
-        """Nominate the pod to a node, at the end of that node's pods, wherever the pod is."""
-        self._parts.nominator.nominate(pod, node_name)
+        """Nominate the pod to a node, at the end of that node's pods, wherever the pod is.
+
+        "" stands for the node in the pod's status, as the pod is queued, or else in flight. Where
+        there is none, the pod's nomination ends.
+        Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add; v1.34
+        backend/queue/nominator.go, addNominatedPodUnlocked, ModeNoop.
+        """
+        if not node_name:
+            latest = self._parts.latest(pod)
+            node_name = latest.nominated_node_name if latest is not None else ""
+        if node_name:
+            self._parts.nominator.nominate(pod, node_name)
+        else:
+            self._parts.nominator.remove(pod.uid)
 
     def nominate_delete(self, uid: str) -> None:
         """Drop the pod's nomination, if it has one."""

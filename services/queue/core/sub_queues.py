@@ -83,6 +83,14 @@ class SubQueues:
         self.incoming.record(_UNSCHEDULABLE, event)
         return _UNSCHEDULABLE
 
+    def latest(self, pod: PodRef) -> QueuedPod | None:
+        """Return the latest version of a pod: of two entries the unschedulable one is older."""
+        for queue in (self.active, self.backoff, self.error_backoff, self.unschedulable):
+            entry = queue.get(pod.key)
+            if entry is not None and entry.pod.uid == pod.uid:
+                return entry.pod
+        return None
+
     def hold(self, pod: PodRef, gates: tuple[str, ...]) -> None:
         """Change which gates hold a pod, in its entries, wherever they stand."""
         for heap in (self.active, self.backoff, self.error_backoff):

@@ -1,10 +1,12 @@
 """One pod's scheduling cycle up to the choice of a node.
 
 Filters count nominated pods of equal or higher priority: on a node that has some, the pod must
-fit with them and without them. A pod that is nominated itself is tried on its node first, and
-takes it without scoring if it fits.
+fit with them and without them. A pod that is nominated itself is tried on its node first, even
+where PreFilter leaves that node out, and takes it without scoring if it fits. If it does not, the
+node's own refusal stays in the diagnosis.
 
-Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod and findNodesThatFitPod.
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulePod, findNodesThatFitPod and
+evaluateNominatedNode.
 """
 
 from __future__ import annotations
@@ -92,9 +94,9 @@ class Cycle:
         stopwatch: Callable[[], int] | None = None,
     ) -> None:
         self.framework = framework
+        self.nominated_first = nominated_first
         self._choice = choice
         self._snapshot = framework.snapshot
-        self._nominated_first = nominated_first
         self._stopwatch = stopwatch
 
     def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
@@ -119,19 +121,24 @@ class Cycle:
         return self._all_nodes(pod, attempt, shape, tried, laps)
 
     def _nominated_node(self, pod: Pod, shape: Shape, laps: Laps) -> Suggested | dict[int, Status]:
-        if not self._nominated_first or not pod.nominated_node_name:
+        """Return the nominated node if the pod fits there, else what is left to say of it, by row.
+
+        A filter's failure there is passed over.
+        """
+        tried = try_nominated_node(self._snapshot, pod, shape) if self.nominated_first else None
+        if tried is None:
             return {}
-        row = self._snapshot.row(pod.nominated_node_name)
-        if row is None:
-            return {}
-        refusal = NodeDryRun(pod, row, shape, self._snapshot).refusal()
-        if refusal is None:
-            name = pod.nominated_node_name
-            laps.take("Filter")
-            return Suggested(
-                node_name=name, row=row, evaluated=1, feasible=1, phases_ns=laps.phases_ns
-            )
-        return {row: refusal} if shape.refuser[row] < 0 else {}
+        row, refusal = tried
+        if refusal is not None:
+            return {row: refusal} if refusal.code.is_rejected else {}
+        laps.take("Filter")
+        return Suggested(
+            node_name=pod.nominated_node_name,
+            row=row,
+            evaluated=1,
+            feasible=1,
+            phases_ns=laps.phases_ns,
+        )
 
     def _all_nodes(
         self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
@@ -142,28 +149,51 @@ class Cycle:
         message = filter_error(shape, refuser, overridden) or score_error(shape, refuser)
         if message:
             return Errored(message=message, phases_ns=laps.phases_ns)
-        chosen = self._choice.choose(shape, refuser, self._snapshot, pod.uid, attempt)
+        chosen = self._choice.choose(
+            shape, refuser, self._snapshot, pod.uid, attempt, tried=tuple(tried)
+        )
         if chosen.feasible > 1 and self.framework.weights:
             laps.take("Score")
         if chosen.row < 0:
-            overridden = tried | nominated_refusals(self._snapshot, pod, shape)
+            overridden = nominated_refusals(self._snapshot, pod, shape)
+            overridden |= still_tried(tried, shape.refuser)
             refuser = overridden_by(shape.refuser, overridden)
             diagnosis = refused_by_filters(shape, refuser, overridden, self._snapshot.node_count)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         return Suggested(
             node_name=self._snapshot.name(chosen.row),
             row=chosen.row,
-            evaluated=chosen.looked_at or self._evaluated(shape),
+            evaluated=chosen.looked_at or self._evaluated(shape, tried),
             feasible=chosen.feasible,
             tied=chosen.tied,
             total=chosen.total if chosen.feasible > 1 else None,
             phases_ns=laps.phases_ns,
         )
 
-    def _evaluated(self, shape: Shape) -> int:
+    def _evaluated(self, shape: Shape, tried: Mapping[int, Status]) -> int:
         if shape.pre_filter.node_names is None:
             return self._snapshot.node_count
-        return int(np.count_nonzero(shape.refuser >= 0))
+        return int(np.count_nonzero(shape.refuser >= 0)) + len(still_tried(tried, shape.refuser))
+
+
+def try_nominated_node(
+    snapshot: Snapshot, pod: Pod, shape: Shape
+) -> tuple[int, Status | None] | None:
+    """Return the row of the pod's nominated node and how its filters refuse the pod, if they do.
+
+    None without a nominated node in the snapshot. PreFilter's choice of nodes is disregarded.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, evaluateNominatedNode.
+    """
+    row = snapshot.row(pod.nominated_node_name) if pod.nominated_node_name else None
+    return None if row is None else (row, NodeDryRun(pod, row, shape, snapshot).refusal())
+
+
+def still_tried(tried: Mapping[int, Status], refuser: Int8s) -> dict[int, Status]:
+    """Return what of `tried` still holds after all nodes' turn: rows that no filter refused then.
+
+    refuser: int8[nodes] of that turn, negative where a row was not looked at.
+    """
+    return {row: status for row, status in tried.items() if refuser[row] <= 0}
 
 
 def nominated_refusals(

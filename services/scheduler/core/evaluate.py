@@ -1,7 +1,8 @@
 """Every verdict about one pending pod: who refuses each node, what each score gives, who is best.
 
 The queue and the tie-break play no part in it, and neither do the short cuts of a cycle: all
-nodes are filtered, and all that fit are scored.
+nodes that PreFilter leaves, and the pod's nominated node, are filtered, and all that fit are
+scored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ import numpy as np
 from services.kube.pod import Pod
 from services.scheduler.core import twins
 from services.scheduler.core.cached_columns import ScoreColumn
-from services.scheduler.core.cycle import filter_error_text, nominated_refusals
+from services.scheduler.core.cycle import (
+    filter_error_text,
+    nominated_refusals,
+    try_nominated_node,
+)
 from services.scheduler.core.extenders import PLUGIN
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
@@ -62,8 +67,18 @@ def no_verdicts(error: str) -> Verdicts:
     )
 
 
-def evaluate(framework: Framework, pod: Pod, extenders: Extenders | None = None) -> Verdicts:
-    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them."""
+def evaluate(
+    framework: Framework,
+    pod: Pod,
+    extenders: Extenders | None = None,
+    *,
+    nominated_first: bool = True,
+) -> Verdicts:
+    """Return every verdict about `pod` on every node of the snapshot, the extenders' among them.
+
+    `nominated_first` asks the filters about the pod's nominated node even where PreFilter leaves it
+    out, as a cycle does.
+    """
     snapshot = framework.snapshot
     shape = framework.shape(pod)
     rows = np.flatnonzero(snapshot.columns.alive).tolist()
@@ -77,6 +92,10 @@ def evaluate(framework: Framework, pod: Pod, extenders: Extenders | None = None)
             skipped_filters=shape.skipped_filters,
         )
     refusals = _refusals(framework, pod, shape, rows)
+    excluded = {row for row in rows if shape.refuser[row] == EXCLUDED}
+    tried = try_nominated_node(snapshot, pod, shape) if excluded and nominated_first else None
+    if tried is not None and tried[0] in excluded:
+        _put_tried(refusals, excluded, *tried)
     if extenders:
         failure = _extend(refusals, extenders, pod, snapshot)
         if failure is not None:
@@ -97,7 +116,7 @@ def evaluate(framework: Framework, pod: Pod, extenders: Extenders | None = None)
     return Verdicts(
         feasible=tuple(fitting),
         refusals={names[row]: status for row, status in refusals.items()},
-        pre_filtered=frozenset(names[row] for row in rows if shape.refuser[row] == EXCLUDED),
+        pre_filtered=frozenset(names[row] for row in excluded),
         skipped_filters=shape.skipped_filters,
         skipped_scores=shape.skipped_scores if feasible else (),
         scores={
@@ -130,6 +149,19 @@ def _extend(
 def _added(score: int) -> NodeScore:
     """Return what extenders add, which nothing normalises."""
     return NodeScore(raw=score, normalized=score, weighted=score)
+
+
+def _put_tried(
+    refusals: dict[int, Status], excluded: set[int], row: int, refusal: Status | None
+) -> None:
+    """Put what the filters say of a row in place of PreFilter's word; a failure says nothing."""
+    if refusal is None:
+        del refusals[row]
+    elif refusal.code.is_rejected:
+        refusals[row] = refusal
+    else:
+        return
+    excluded.remove(row)
 
 
 def _refusals(

@@ -29,6 +29,7 @@ from services.scheduler.core.cycle import (
     nominated_refusals,
     overridden_by,
     score_error,
+    still_tried,
 )
 from services.scheduler.core.diagnosis import Diagnosis, refused_by_filters
 from services.scheduler.core.extended_diagnosis import ABSENT, with_extenders
@@ -94,7 +95,7 @@ class ExtendedCycle(Cycle):
         message = filter_error(shape, fitting, overridden)
         if message:
             return Errored(message=message, phases_ns=laps.phases_ns)
-        sample, looked_at = self._sampled(fitting)
+        sample, looked_at = self._sampled(fitting, tried)
         nodes = self._nodes(sample)
         passed = self.extenders.passed(pod, nodes)
         laps.take(PHASE)
@@ -107,7 +108,7 @@ class ExtendedCycle(Cycle):
         message = score_error(shape, left)
         if message:
             return Errored(message=message, phases_ns=laps.phases_ns)
-        evaluated = (looked_at or self._evaluated(shape)) - _silent(nodes, passed)
+        evaluated = (looked_at or self._evaluated(shape, tried)) - _silent(nodes, passed)
         return self._chosen(pod, attempt, shape, left, passed.nodes, evaluated, laps)
 
     def _chosen(
@@ -135,11 +136,11 @@ class ExtendedCycle(Cycle):
             phases_ns=laps.phases_ns,
         )
 
-    def _sampled(self, refuser: Int8s) -> tuple[Int8s, int]:
+    def _sampled(self, refuser: Int8s, tried: Mapping[int, Status]) -> tuple[Int8s, int]:
         """Return `refuser` without the rows that sampling leaves out; 0 where it leaves none."""
         if not isinstance(self._choice, SampledChoice):
             return refuser, 0
-        return self._choice.sample(refuser, self._snapshot)
+        return self._choice.sample(refuser, self._snapshot, tuple(tried))
 
     def _nodes(self, refuser: Int8s) -> tuple[Node, ...]:
         listed = self._snapshot.rows_in_order()
@@ -184,9 +185,10 @@ class ExtendedCycle(Cycle):
         looked_at: int,
     ) -> Diagnosis:
         """Return why no node is left; `sample` spares those that the extenders were asked about."""
-        overridden = tried | nominated_refusals(self._snapshot, pod, shape)
+        overridden = nominated_refusals(self._snapshot, pod, shape)
         if looked_at:
             overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
+        overridden |= still_tried(tried, sample)
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
         refuser = overridden_by(hidden, overridden)
         count = self._snapshot.node_count

@@ -37,7 +37,8 @@ def with_extenders(
     """Return `diagnosis` with the statuses that extenders gave, by row.
 
     strangers: those of names that are no nodes. asked: whether there was any node to ask about,
-    of which none is left. silent: the status of nodes without one. alive: bool[nodes].
+    of which none is left; a nominated node that was asked about alone does not count. silent: the
+    status of nodes without one. alive: bool[nodes].
     """
     group_of = diagnosis.group_of.copy()
     statuses = [group.status for group in diagnosis.groups]
@@ -56,7 +57,7 @@ def with_extenders(
         group_of[left] = place(silent)
     counts = np.bincount(group_of[group_of != NO_GROUP], minlength=len(statuses)).tolist()
     groups = [Refusals(status, n) for status, n in zip(statuses, counts, strict=True)]
-    plugins = {*diagnosis.unschedulable_plugins, *([PLUGIN] if asked else [])}
+    plugins = {*diagnosis.unschedulable_plugins} - {PLUGIN} | ({PLUGIN} if asked else set())
     return replace(
         diagnosis,
         groups=(*groups, *(Refusals(status, 1) for status in strangers)),

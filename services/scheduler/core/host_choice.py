@@ -6,6 +6,7 @@ v1.16 takes the best nodes in turn, along upstream's zone-interleaved node list.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -42,9 +43,18 @@ class HostChoice(Protocol):
     """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
 
     def choose(
-        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        shape: Scored,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt: int,
+        tried: Collection[int] = (),
     ) -> Choice:
-        """Return the choice for a pod's scheduling attempt."""
+        """Return the choice for a pod's scheduling attempt.
+
+        Rows in `tried` were evaluated before, whether they are looked at now or not.
+        """
 
     def mark(self) -> int:
         """Return what `reset` needs to come back to this moment."""
@@ -62,7 +72,13 @@ class KeyedChoice:
         self._seed = seed
 
     def choose(
-        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        shape: Scored,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt: int,
+        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
         columns = snapshot.columns
@@ -101,6 +117,7 @@ class RoundRobinChoice:
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
         attempt: int,  # noqa: ARG002 - not keyed
+        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]

@@ -108,7 +108,11 @@ def _evaluated(
                 judged = replace(judged, outcome=outcome)
             found = _refused(diagnosis, judged)
     extenders = cycle.extenders if isinstance(cycle, ExtendedCycle) else None
-    verdicts = no_verdicts(found.error) if found.error else evaluate(framework, pod, extenders)
+    verdicts = (
+        no_verdicts(found.error)
+        if found.error
+        else evaluate(framework, pod, extenders, nominated_first=cycle.nominated_first)
+    )
     if verdicts.error:
         found = _Found(error=verdicts.error)
     return PodEvaluation(

@@ -9,6 +9,7 @@ findNodesThatFitPod, findNodesThatPassFilters.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,21 +54,31 @@ class SampledChoice:
     scores: bool = True
 
     def choose(
-        self, shape: Scored, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        shape: Scored,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt: int,
+        tried: Collection[int] = (),
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
-        sample, looked_at = self.sample(refuser, snapshot)
+        sample, looked_at = self.sample(refuser, snapshot, tried)
         chosen = self.inner.choose(shape, sample, snapshot, uid, attempt)
         return chosen._replace(looked_at=looked_at)
 
-    def sample(self, refuser: Int8s, snapshot: Snapshot) -> tuple[Int8s, int]:
+    def sample(
+        self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int] = ()
+    ) -> tuple[Int8s, int]:
         """Return `refuser` with NO_NODE in rows that are not looked at, and how many others are.
 
-        The next search begins where this one ends.
+        Rows in `tried`, which were evaluated before, count among the others in any case. The next
+        search begins as many nodes further on.
         """
         listed = snapshot.rows_in_order()
         rows = listed[refuser[listed] >= 0]
         if not len(rows):
+            self.start.index = (self.start.index + len(tried)) % len(listed)
             return refuser, 0
         ordered = np.roll(rows, -(self.start.index % len(rows)))
         feasible = np.flatnonzero(refuser[ordered] == 0)
@@ -75,6 +86,7 @@ class SampledChoice:
         looked_at = int(feasible[enough]) if len(feasible) > enough else len(rows)
         sample = np.full(len(refuser), NO_NODE, dtype=np.int8)
         sample[ordered[:looked_at]] = refuser[ordered[:looked_at]]
+        looked_at += sum(int(sample[row] < 0) for row in tried)
         self.start.index = (self.start.index + looked_at) % len(listed)
         return sample, looked_at
 

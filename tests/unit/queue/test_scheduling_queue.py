@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure, PopId
 from services.queue.core.happening import happened
 from services.queue.core.incoming import SubQueue
-from services.queue.core.mode import V1_16, V1_20, QueueMode
+from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.outcome import (
     AlreadyPresent,
     Closed,
@@ -181,6 +183,37 @@ def test_a_failed_pod_may_come_back_in_a_newer_version() -> None:
     queue.add_unschedulable(second.id, now_ns=1)
     assert queue.nominated_for("n1") == ()
     assert queue.nominated_for("n2") == (first.pod.ref,)
+
+
+@pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])
+def test_a_nomination_without_a_node_takes_the_one_of_the_pods_status(mode: QueueMode) -> None:
+    """Wherever the pod is; a pod without one there, or an unknown one, is nominated no more."""
+    named, bare = make_queued_pod("a", nominated="n1"), make_queued_pod("b")
+    queue = make_queue(named, bare, make_queued_pod("c", nominated="n1"), mode=mode)
+    for where in range(2):
+        for pod in (named, bare):
+            queue.nominate(pod.ref, "n2")
+            queue.nominate(pod.ref, "")
+        assert [ref.name for ref in queue.nominated_for("n1")] == ["c", "a"]
+        assert queue.nominated_for("n2") == ()
+        if not where:
+            assert {pop(queue).pod.name for _ in range(3)} == {"a", "b", "c"}
+    stranger = replace(named.ref, uid="another")
+    queue.nominate(stranger, "n2")
+    queue.nominate(stranger, "")
+    assert queue.nominated_for("n2") == ()
+
+
+@pytest.mark.parametrize("mode", [V1_16, V1_20, V1_34])
+def test_a_nomination_without_a_node_follows_the_latest_status(mode: QueueMode) -> None:
+    """Also of a pod that changed while it was in flight."""
+    old, new = make_queued_pod("a", nominated="n1"), make_queued_pod("a", nominated="n2")
+    queue = make_queue(old, mode=mode)
+    pop(queue)
+    queue.update(old, new, now_ns=1)
+    queue.nominate(new.ref, "")
+    assert queue.nominated_for("n2") == (new.ref,)
+    assert queue.nominated_for("n1") == ()
 
 
 def test_a_pop_tells_and_keeps_the_nomination() -> None:

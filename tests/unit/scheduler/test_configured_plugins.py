@@ -14,6 +14,7 @@ from services.scheduler.codec import StepEncoder
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.cycle import Cycle, Errored, Suggested, Unschedulable
 from services.scheduler.core.decisions import Failed, Refused
+from services.scheduler.core.diagnosis import fit_error_text
 from services.scheduler.core.evaluate import Verdicts, evaluate
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
@@ -152,13 +153,38 @@ def test_a_plugin_that_only_prescores_is_named_where_it_skips() -> None:
 
 
 def test_without_its_filter_node_affinity_still_narrows() -> None:
-    """By the names in matchFields, in PreFilter."""
+    """By the names in matchFields, in PreFilter; a nominated node is tried all the same."""
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
-    pod = make_pod().required_terms(term).obj()
+    pod = make_pod().required_terms(term)
     profile = profile_with({Point.FILTER: off("NodeAffinity")})
-    found = judged(profile, pod, roomy("a"), roomy("b"))
+    found = judged(profile, pod.obj(), roomy("a"), roomy("b"))
     assert found.feasible == ("b",)
     assert found.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
+    framework = framework_of(profile, roomy("a"), roomy("b"))
+    nominated = pod.nominated("a").obj()
+    taken = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
+    assert isinstance(taken, Suggested)
+    assert taken.node_name == "a"
+    assert evaluate(framework, nominated).feasible == ("a", "b")
+
+
+def test_a_filter_that_fails_on_a_nominated_node_elsewhere_is_passed_over() -> None:
+    """That node stays one of those that PreFilter left out, and the others are tried."""
+    term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
+    pod = make_pod().required_terms(term).nominated("a").obj()
+    switched_off = {Point.PRE_FILTER: off(FIT), Point.FILTER: off("NodeAffinity")}
+    framework = framework_of(
+        profile_with(switched_off), roomy("a"), make_node("b").unschedulable().obj()
+    )
+    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
+    assert isinstance(found, Unschedulable)
+    assert fit_error_text(found.diagnosis) == (
+        "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], "
+        "1 node(s) were unschedulable."
+    )
+    verdicts = evaluate(framework, pod)
+    assert verdicts.error == ""
+    assert verdicts.pre_filtered == {"a"}
 
 
 def test_without_its_prefilter_node_affinity_still_filters() -> None:

@@ -12,6 +12,7 @@ from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.cycle import Cycle, CycleResult, NoNodes, Suggested, Unschedulable
 from services.scheduler.core.diagnosis import fit_error_text, reason_counts
+from services.scheduler.core.evaluate import evaluate
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice, RoundRobinChoice
 from services.scheduler.core.snapshot import Snapshot
@@ -30,6 +31,11 @@ def cluster(cpus: dict[str, str]) -> Snapshot:
 def schedule(snapshot: Snapshot, pod: Pod, *, seed: int = 0, attempt: int = 1) -> CycleResult:
     """Run one cycle of the default profile."""
     return Cycle(Framework(snapshot), KeyedChoice(seed)).schedule_pod(pod, attempt)
+
+
+def names(*nodes: str) -> NodeSelectorTerm:
+    """Return the term that names nodes, by which PreFilter leaves out all others."""
+    return NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", *nodes),))
 
 
 def node_of(result: CycleResult) -> str:
@@ -149,6 +155,42 @@ def test_a_nominated_node_that_does_not_fit_or_has_gone_is_passed_over() -> None
         )
 
 
+def test_a_nominated_node_is_tried_although_pre_filter_names_others() -> None:
+    """Its own refusal stays in the diagnosis, beside the others' and for preemption to see."""
+    snapshot = cluster(dict.fromkeys("abc", "4"))
+    pod = make_pod().req(cpu="8").required_terms(names("a")).nominated("b").obj()
+    result = schedule(snapshot, pod)
+    assert isinstance(result, Unschedulable)
+    diagnosis = result.diagnosis
+    assert fit_error_text(diagnosis) == (
+        "0/3 nodes are available: 1 Insufficient cpu, "
+        "1 node(s) didn't match Pod's node affinity/selector, "
+        "1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
+    assert diagnosis.unschedulable_plugins == ("NodeAffinity", "NodeResourcesFit")
+    found = evaluate(Framework(snapshot), pod)
+    assert found.refusals["b"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
+    assert found.pre_filtered == {"c"}
+
+
+def test_a_nominated_node_among_many_counts_as_evaluated_once() -> None:
+    """The node that PreFilter names is looked at, and the nominated one was."""
+    snapshot = cluster(dict.fromkeys("abc", "4"))
+    for nominated, evaluated in (("b", 2), ("a", 1), ("gone", 1), ("", 1)):
+        pod = make_pod().req(cpu="1").required_terms(names("a")).nominated(nominated).obj()
+        result = schedule(snapshot, pod)
+        assert isinstance(result, Suggested)
+        assert (result.node_name, result.evaluated) == ("a", evaluated)
+
+
+def test_only_the_versions_that_try_a_nominated_node_first_show_its_own_refusal() -> None:
+    """In the others it is one of those that PreFilter left out."""
+    snapshot = cluster(dict.fromkeys("ab", "4"))
+    pod = make_pod().req(cpu="8").required_terms(names("a")).nominated("b").obj()
+    found = evaluate(Framework(snapshot), pod, nominated_first=False)
+    assert found.pre_filtered == {"b"}
+
+
 def test_room_is_left_for_nominated_pods_of_equal_or_higher_priority() -> None:
     """A pod of higher priority need not leave any."""
     snapshot = cluster({"a": "4"})
@@ -172,8 +214,7 @@ def test_a_nominated_pod_may_ask_for_what_no_node_ever_had() -> None:
 def test_only_named_nodes_count_as_evaluated() -> None:
     """PreFilter leaves the others out."""
     snapshot = cluster(dict.fromkeys("abc", "4"))
-    named = requirement("metadata.name", "In", "a", "b")
-    pod = make_pod().required_terms(NodeSelectorTerm(match_fields=(named,))).obj()
+    pod = make_pod().required_terms(names("a", "b")).obj()
     result = schedule(snapshot, pod)
     assert isinstance(result, Suggested)
     assert (result.evaluated, result.feasible) == (2, 2)

@@ -5,15 +5,13 @@ The filters' refusals are taken from the vectors; the dry run is the tests' own.
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replay.conform.vectors import RECORDED, read_vectors
 from services.kube import quantity
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Condition, Container, Pod, PodSpec, PreemptionPolicy
@@ -24,11 +22,6 @@ from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.status import Code
 from tests.unit.scheduler.preemption_cluster import Cluster
 
-VECTORS = Path(__file__).resolve().parents[3] / ".." / "shared" / "golden"
-FILE = VECTORS / "scheduling-dev.jsonl.gz"
-pytestmark = pytest.mark.skipif(
-    not FILE.exists(), reason="the shared vectors are not beside the repository"
-)
 PLAIN_SPEC = {
     "containers",
     "priority",
@@ -55,13 +48,9 @@ def _plain(scenario: Json) -> bool:
 
 
 def _scenarios() -> Iterator[Json]:
-    if not FILE.exists():
-        return
-    with gzip.open(FILE) as lines:
-        for line in lines:
-            vector = json.loads(line)
-            if "preemption" in vector["expected"] and _plain(vector["scenario"]):
-                yield vector
+    for vector in read_vectors(RECORDED / "scheduling.jsonl.gz"):
+        if "preemption" in vector["expected"] and _plain(vector["scenario"]):
+            yield vector
 
 
 def _ns(text: str | None) -> int | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision
 from services.scheduler.core.options import Options
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
@@ -13,7 +14,7 @@ from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.sampling import nodes_to_find
 from services.scheduler.core.scheduler import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, requirement
 
 
 @pytest.mark.parametrize(
@@ -80,6 +81,20 @@ def test_the_next_pod_begins_where_the_last_one_stopped() -> None:
     assert 1 <= places[0] <= 100
     assert 101 <= places[1] <= 200
     assert places[2] >= 201 or places[2] <= 51
+
+
+def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> None:
+    """The next search begins one node further on."""
+    scheduler = scheduler_of(250, sampling=40)
+    named = [requirement("metadata.name", "In", f"n{number:03}") for number in range(100, 220)]
+    terms = [NodeSelectorTerm(match_fields=(each,)) for each in named]
+    pod = make_pod("p").req(cpu="2").required_terms(*terms).nominated("n000").obj()
+    scheduler.put_pod(pod)
+    head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    verdict = scheduler.decide(head, 0).verdict
+    assert isinstance(verdict, Binding)
+    assert (verdict.evaluated, verdict.feasible) == (101, 100)
+    assert scheduler.choice_mark() == 101
 
 
 def test_all_nodes_are_looked_at_unless_sampling_is_asked_for() -> None:

@@ -37,6 +37,7 @@ from services.kube.volumes import (
     PortworxVolume,
     RbdImage,
     Volume,
+    VsphereDisk,
 )
 from services.scheduler.core.catalog import Kept
 from services.scheduler.core.evaluate import Verdicts, evaluate
@@ -47,6 +48,8 @@ from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictio
 from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSet, Point, Profile
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code
+from services.scheduler.core.volumes.matching import reaches as reaches_volume
+from services.scheduler.core.volumes.migration import affinity_on
 from tests.builders import make_node, make_pod, requirement
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
@@ -521,6 +524,149 @@ def test_an_aws_disk_without_a_volume_id_is_an_error() -> None:
     failure = shape.filter_failure(shape.refuser)
     assert failure is not None
     assert failure.plugin == "NodeVolumeLimits"
+
+
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+ZONE_BETA = "failure-domain.beta.kubernetes.io/zone"
+GCE, EBS = "pd.csi.storage.gke.io", "ebs.csi.aws.com"
+
+
+def bound_disk(source: object, labels: dict[str, str] | None = None) -> PersistentVolume:
+    """Return the volume of the claim c."""
+    return PersistentVolume(name="pv", source=source, labels=labels or {})  # type: ignore[arg-type]  # any disk
+
+
+@pytest.mark.parametrize(
+    ("labels", "counts"),
+    [
+        ({}, True),
+        ({ZONE: "za"}, True),
+        ({ZONE: "us-a-1__us-a-2"}, True),
+        ({ZONE: "us-a-1__us-b-2"}, False),
+        ({ZONE: "za__zb"}, False),
+        ({ZONE: "us-a-1__"}, False),
+        ({ZONE: "us-gov-a-1__us-gov-a-2"}, False),
+        ({ZONE_BETA: "za__zb", ZONE: "us-a-1__us-a-2"}, False),
+        ({ZONE_BETA: "us-a-1__us-a-2", ZONE: "za__zb"}, True),
+        ({ZONE_BETA: "", ZONE: "za__zb"}, False),
+    ],
+)
+def test_a_bound_gce_disk_counts_unless_its_zones_name_no_single_region(
+    labels: dict[str, str], counts: bool
+) -> None:
+    """What the translation refuses counts against no limit; beta labels come first."""
+    volume = bound_disk(GcePersistentDisk(pd_name="d"), labels)
+    node = make_node("n").obj()
+    pod = pod_with(ClaimSource(claim_name="c"))
+    found = judged(pod, claim(volume="pv"), volume, csi_node(0, GCE), nodes=[node])
+    assert (not found.feasible) is counts
+    assert found.error == ""
+
+
+@pytest.mark.parametrize(
+    ("volume_id", "counts"),
+    [
+        ("vol-1", True),
+        ("anything/at:all", True),
+        ("", False),
+        ("aws://zone/vol-1", True),
+        ("aws:///vol-1", True),
+        ("aws:///vol-1/", True),
+        ("aws://user@zone:80/vol-1?query#part", True),
+        ("aws:///%76ol-1", True),
+        ("aws://zone/disk-1", False),
+        ("aws://zone/vol-1/vol-2", False),
+        ("aws://zone", False),
+        ("aws://zone:port/vol-1", False),
+        ("aws://a zone/vol-1", False),
+        ("aws://[zone/vol-1", False),
+        ("aws://us er@zone/vol-1", False),
+        ("aws:///vol-%zz", False),
+        ("aws:///vol-1#%", False),
+        ("aws:///vol-\n1", False),
+    ],
+)
+def test_a_bound_aws_disk_counts_unless_its_id_is_an_url_without_a_volume(
+    volume_id: str, counts: bool
+) -> None:
+    """An id that is no URL is taken as it is."""
+    volume = bound_disk(AwsElasticBlockStore(volume_id=volume_id))
+    pod = pod_with(ClaimSource(claim_name="c"))
+    found = refusal(pod, claim(volume="pv"), volume, csi_node(0, EBS))
+    assert (found is not None) is counts
+
+
+def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle() -> None:
+    """VolumeBinding needs its topology there; a volume before it that is elsewhere hides that."""
+    odd = bound_disk(GcePersistentDisk(pd_name="d"), {ZONE: "za__zb"})
+    far = replace(odd, name="far", source=None, node_affinity=on(ZONE, "zc"))
+    moved = csi_node(9, GCE, "kubernetes.io/gce-pd")
+    objects: list[Kept] = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
+    pod = pod_with(ClaimSource(claim_name="c"))
+    found = judged(pod, *objects)
+    assert found.error == (
+        'running "VolumeBinding" filter plugin: could not translate pv: failed to get region from '
+        "zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: za"
+    )
+    both = pod_with(ClaimSource(claim_name="f"), ClaimSource(claim_name="c"))
+    reasons = judged(both, *objects).refusals["n"].reasons
+    assert reasons == ("node(s) didn't match PersistentVolume's node affinity",)
+    assert judged(pod, *objects[:4], csi_node(9, GCE)).feasible == ("n",)
+
+
+@pytest.mark.parametrize(
+    ("volume", "plugin", "wanted"),
+    [
+        (
+            bound_disk(GcePersistentDisk(pd_name="d"), {ZONE: "us-a-1__us-a-2"}),
+            "kubernetes.io/gce-pd",
+            {"topology.gke.io/zone": "us-a-2"},
+        ),
+        (
+            replace(
+                bound_disk(CinderDisk(volume_id="d"), {ZONE_BETA: " z1__"}),
+                node_affinity=on(REGION, "r"),
+            ),
+            "kubernetes.io/cinder",
+            {"topology.cinder.csi.openstack.org/zone": "z1", REGION: "r"},
+        ),
+        (
+            replace(bound_disk(VsphereDisk(volume_path="d")), node_affinity=on(ZONE, "z1")),
+            "kubernetes.io/vsphere-volume",
+            {"topology.csi.vmware.com/zone": "z1"},
+        ),
+        (
+            bound_disk(VsphereDisk(volume_path="d"), {ZONE: "z1__z2", REGION: " r "}),
+            "kubernetes.io/vsphere-volume",
+            {
+                "topology.csi.vmware.com/zone": "z1__z2",
+                "topology.csi.vmware.com/region": "r",
+            },
+        ),
+        (
+            replace(
+                bound_disk(AzureDisk(disk_name="d", disk_uri="/d")), node_affinity=on(ZONE, "z1")
+            ),
+            "kubernetes.io/azure-disk",
+            {ZONE: "z1"},
+        ),
+    ],
+)
+def test_a_translated_volume_is_reached_by_exactly_these_labels(
+    volume: PersistentVolume, plugin: str, wanted: dict[str, str]
+) -> None:
+    """Without any one of them the node is another one."""
+
+    def reaches(labels: dict[str, str]) -> bool:
+        made = make_node("n")
+        for key, value in labels.items():
+            made.label(key, value)
+        return reaches_volume(affinity_on(volume, csi_node(9, "x", plugin)), made.obj())
+
+    assert reaches(wanted)
+    for missing in wanted:
+        assert not reaches({key: value for key, value in wanted.items() if key != missing})
 
 
 @pytest.mark.parametrize(

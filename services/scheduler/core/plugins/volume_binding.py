@@ -49,7 +49,11 @@ from services.scheduler.core.volumes.matching import (
     provision,
     reaches,
 )
-from services.scheduler.core.volumes.migration import affinity_on
+from services.scheduler.core.volumes.migration import (
+    TranslationError,
+    affinity_on,
+    translation_problem,
+)
 from services.scheduler.core.volumes.reserved import (
     Reserved,
     from_plain,
@@ -59,6 +63,8 @@ from services.scheduler.core.volumes.reserved import (
 )
 
 _NODE, _BIND, _SPACE, _GONE = 1, 2, 4, 8
+_UNTRANSLATED = 16
+"""Added to the place of a volume that a node migrated and that cannot be translated."""
 _REASONS = {
     _NODE: "node(s) didn't match PersistentVolume's node affinity",
     _BIND: "node(s) didn't find available persistent volumes to bind",
@@ -102,6 +108,7 @@ class VolumeBinding(
 
     name = "VolumeBinding"
     scope = Scope.NODE
+    can_fail = True
     needs_pre_filter = True
     keys_follow_pod = True
     keys_need_volumes = True
@@ -126,18 +133,23 @@ class VolumeBinding(
         return PreFiltered(data=claims, refusal=refusal)
 
     def filter_node(self, data: PodClaims, view: NodeView) -> int:
-        """Return the problems of one node as bits."""
+        """Return the problems of one node as bits, or which volume cannot be translated."""
         return find(data, view.node, view.snapshot.catalog).code
 
     def filter(self, data: PodClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        """Write the problems of each row as bits."""
+        """Write the problems of each row, likewise."""
         alive = snapshot.columns.alive
         for row in rows.tolist():
             if alive[row]:
                 codes[row] = find(data, snapshot.node(row), snapshot.catalog).code
 
-    def filter_status(self, data: PodClaims, code: int) -> Status:  # noqa: ARG002 - the code says it
+    def filter_status(self, data: PodClaims, code: int) -> Status:
         """Name all problems of a node."""
+        if code >= _UNTRANSLATED:
+            volume = data.volumes[code - _UNTRANSLATED]
+            assert volume is not None
+            reason = f"could not translate pv: {translation_problem(volume)}"
+            return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
         reasons = tuple(text for bit, text in _REASONS.items() if code & bit)
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=reasons)
@@ -200,10 +212,10 @@ class VolumeBinding(
 
 
 def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
-    """Return what a node has for the claims, or its problems as bits."""
+    """Return what a node has for the claims, or its problems as a code."""
     code = _bound_code(claims, node, catalog)
-    if not claims.waiting:
-        return _NOTHING_MORE[code]
+    if code >= _UNTRANSLATED or not claims.waiting:
+        return _NOTHING_MORE.get(code) or Found(code=code)
     provisioned: list[PersistentVolumeClaim] = []
     unmatched: list[PersistentVolumeClaim] = []
     for claim in claims.waiting:
@@ -236,10 +248,14 @@ def find(claims: PodClaims, node: Node, catalog: Catalog) -> Found:
 
 def _bound_code(claims: PodClaims, node: Node, catalog: Catalog) -> int:
     csi_node = catalog.csi_nodes.get(node.name)
-    for volume in claims.volumes:
+    for place, volume in enumerate(claims.volumes):
         if volume is None:
             return _GONE
-        if not reaches(affinity_on(volume, csi_node), node):
+        try:
+            affinity = affinity_on(volume, csi_node)
+        except TranslationError:
+            return _UNTRANSLATED + place
+        if not reaches(affinity, node):
             return _NODE
     return 0
 

@@ -1,8 +1,12 @@
 """In-tree disks that a CSI driver serves in truth: their drivers, handles and topology.
 
+Only GCE and AWS disks may be refused: by zones that name no single region, and by an id in the form
+of a URL that names no volume.
+
 Source: kubernetes v1.34 staging/src/k8s.io/csi-translation-lib/plugins/ (gce_pd.go, aws_ebs.go,
-azure_disk.go, openstack_cinder.go, portworx.go, in_tree_volume.go); pkg/scheduler/framework/
-plugins/nodevolumelimits/utils.go, isCSIMigrationOn; volumebinding/binder.go, tryTranslatePVToCSI.
+azure_disk.go, openstack_cinder.go, portworx.go, vsphere_volume.go, in_tree_volume.go);
+pkg/scheduler/framework/plugins/nodevolumelimits/utils.go, isCSIMigrationOn;
+volumebinding/binder.go, tryTranslatePVToCSI.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator, Requirement
 from services.kube.storage import CsiNode, PersistentVolume
@@ -31,7 +36,15 @@ REGION_BETA = "failure-domain.beta.kubernetes.io/region"
 DELIMITER = "__"
 _MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 _UNSPECIFIED = "UNSPECIFIED"
+_REGIONAL_ZONE = re.compile(r"([^-]*-[^-]*)-[^-]*")
+_AWS_SCHEME = "aws://"
 _AWS_ID = re.compile(r"vol-[^/]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_USER = re.compile(r"[-A-Za-z0-9._:~!$&'()*+,;=%@]*")
+_IN_NAME = r"""(?:[-A-Za-z0-9_.~!$&'()*+,;=\[\]<>"]|[^\x00-\x7f]|%25|%[89A-Fa-f][0-9A-Fa-f])"""
+_IN_HOST = rf"(?:{_IN_NAME}|:)"
+_HOST = re.compile(rf"\[{_IN_HOST}*\](:[0-9]*)?|(?!\[)({_IN_NAME}*|{_IN_HOST}*:[0-9]*)")
 
 
 class TranslationError(ValueError):
@@ -40,9 +53,11 @@ class TranslationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """An in-tree plugin and its driver; `topology_key` is the driver's for zones.
+    """An in-tree plugin and its driver.
 
-    `handle` names the CSI volume of a disk with these labels. `is_on` tells whether nodes with a
+    `topology_key` is the driver's for zones, "" where the translation leaves the topology alone;
+    `region_key` is the one for regions of a driver that has one. `handle` names the CSI volume of
+    a disk with these labels, or raises TranslationError. `is_on` tells whether nodes with a
     CSINode use the driver: always, or where the CSINode says so, or never.
     """
 
@@ -52,6 +67,7 @@ class Migrated:
     handle: Callable[[Any, dict[str, str]], str]
     always: bool = True
     when_named: bool = False
+    region_key: str = ""
 
     def is_on(self, csi_node: CsiNode | None) -> bool:
         """Tell whether the node's volumes of this plugin are the driver's."""
@@ -67,24 +83,61 @@ def migrated_plugins(csi_node: CsiNode) -> list[str]:
 
 
 def _gce_handle(disk: GcePersistentDisk, labels: dict[str, str]) -> str:
-    zones = (labels.get(ZONE) or labels.get(ZONE_BETA, "")).split(DELIMITER)
+    zones = (labels.get(ZONE_BETA) or labels.get(ZONE, "")).split(DELIMITER)
     if len(zones) > 1:
-        regions = {zone.rpartition("-")[0] for zone in zones}
-        if len(regions) != 1:
-            raise TranslationError(f"multiple or no regions gotten from zones, got: {zones}")
-        return f"projects/{_UNSPECIFIED}/regions/{regions.pop()}/disks/{disk.pd_name}"
+        region = _region_of(zones)
+        return f"projects/{_UNSPECIFIED}/regions/{region}/disks/{disk.pd_name}"
     return f"projects/{_UNSPECIFIED}/zones/{zones[0] or _UNSPECIFIED}/disks/{disk.pd_name}"
 
 
+def _region_of(zones: list[str]) -> str:
+    """Return the one region that all zones, such as "us-west1-a", are in."""
+    failed = "failed to get region from zones:"
+    regions: set[str] = set()
+    for zone in zones:
+        parts = _REGIONAL_ZONE.fullmatch(zone)
+        if parts is None:
+            raise TranslationError(
+                f"{failed} zone in unexpected format, "
+                f"expected: {{locale}}-{{region}}-{{zone}}, got: {zone}"
+            )
+        regions.add(parts[1])
+    if len(regions) != 1:
+        listed = " ".join(f"{region}:{{}}" for region in sorted(regions))
+        raise TranslationError(
+            f"{failed} multiple or no regions gotten from zones, got: map[{listed}]"
+        )
+    return regions.pop()
+
+
 def _aws_handle(disk: AwsElasticBlockStore, labels: dict[str, str]) -> str:  # noqa: ARG001 - no zone in it
-    prefix = "aws://"
-    if not disk.volume_id.startswith(prefix):
+    if not disk.volume_id.startswith(_AWS_SCHEME):
         return disk.volume_id
-    _, _, path = disk.volume_id.removeprefix(prefix).partition("/")
-    found = path.strip("/")
-    if not _AWS_ID.fullmatch(found):
-        raise TranslationError(f"invalid format for AWS volume ({disk.volume_id})")
+    path = _url_path(disk.volume_id)
+    found = None if path is None else path.strip("/")
+    if found is None or not _AWS_ID.fullmatch(found):
+        problem = "invalid disk name" if found is None else "invalid format for AWS volume"
+        raise TranslationError(
+            f"failed to translate Kubernetes ID to EBS Volume ID {problem} ({disk.volume_id})"
+        )
     return found
+
+
+def _url_path(text: str) -> str | None:
+    """Return the path of a URL with an authority, decoded; None for what is no URL.
+
+    Source: Go's net/url, Parse.
+    """
+    whole, _, fragment = text.partition("#")
+    authority, slash, rest = whole.partition("?")[0].removeprefix(_AWS_SCHEME).partition("/")
+    user, _, host = authority.rpartition("@")
+    path = slash + rest
+    escaped = (user, path, fragment)
+    if _CONTROL.search(whole) or any(_BAD_ESCAPE.search(each) for each in escaped):
+        return None
+    if not _USER.fullmatch(user) or not _HOST.fullmatch(host):
+        return None
+    return unquote(path)
 
 
 _PLUGINS: dict[type, Migrated] = {
@@ -98,10 +151,7 @@ _PLUGINS: dict[type, Migrated] = {
         _aws_handle,
     ),
     AzureDisk: Migrated(
-        "kubernetes.io/azure-disk",
-        "disk.csi.azure.com",
-        "topology.disk.csi.azure.com/zone",
-        lambda disk, _: disk.disk_uri,
+        "kubernetes.io/azure-disk", "disk.csi.azure.com", "", lambda disk, _: disk.disk_uri
     ),
     CinderDisk: Migrated(
         "kubernetes.io/cinder",
@@ -121,7 +171,12 @@ _PLUGINS: dict[type, Migrated] = {
         "kubernetes.io/azure-file", "file.csi.azure.com", "", lambda _, __: "", always=False
     ),
     VsphereDisk: Migrated(
-        "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "", lambda _, __: "", always=False
+        "kubernetes.io/vsphere-volume",
+        "csi.vsphere.vmware.com",
+        "topology.csi.vmware.com/zone",
+        lambda disk, _: disk.volume_path,
+        always=False,
+        region_key="topology.csi.vmware.com/region",
     ),
 }
 _BY_NAME = {plugin.name: plugin for plugin in _PLUGINS.values()}
@@ -137,43 +192,67 @@ def migrated_provisioner(name: str) -> Migrated | None:
     return _BY_NAME.get(name)
 
 
-def affinity_on(volume: PersistentVolume, csi_node: CsiNode | None) -> NodeSelector | None:
-    """Return the nodes that reach a volume, by the driver's labels where the node migrated it."""
+def translation_problem(volume: PersistentVolume) -> str:
+    """Return why an in-tree volume cannot be translated, "" where it can."""
     plugin = migrated(volume.source)
-    if plugin is None or not plugin.topology_key or csi_node is None:
-        return volume.node_affinity
-    if plugin.name not in migrated_plugins(csi_node):
-        return volume.node_affinity
-    return _translated(volume, plugin.topology_key)
+    try:
+        if plugin is not None:
+            plugin.handle(volume.source, dict(volume.labels))
+    except TranslationError as error:
+        return str(error)
+    return ""
 
 
-def _translated(volume: PersistentVolume, topology_key: str) -> NodeSelector | None:
-    """Put the driver's key for that of zones, or add the zones that the volume's labels name."""
+def affinity_on(volume: PersistentVolume, csi_node: CsiNode | None) -> NodeSelector | None:
+    """Return the nodes that reach a volume, by the driver's labels where the node migrated it.
+
+    Raises TranslationError where it did and the volume cannot be translated.
+    """
+    plugin = migrated(volume.source)
+    if plugin is None or csi_node is None or plugin.name not in migrated_plugins(csi_node):
+        return volume.node_affinity
+    plugin.handle(volume.source, dict(volume.labels))
+    return _translated(volume, plugin) if plugin.topology_key else volume.node_affinity
+
+
+def _translated(volume: PersistentVolume, plugin: Migrated) -> NodeSelector | None:
     terms = volume.node_affinity.terms if volume.node_affinity is not None else ()
     zone, region = _topology_labels(terms, volume)
-    if any(each.key == zone and each.values for term in terms for each in term.match_expressions):
-        terms = _renamed(terms, zone, topology_key)
+    zones, regions = volume.labels.get(zone, ""), volume.labels.get(region, "")
+    if plugin.region_key:
+        terms = _carried(terms, zone, plugin.topology_key, [zones])
+        terms = _carried(terms, region, plugin.region_key, [regions])
     else:
-        named = volume.labels.get(zone)
-        zones = tuple(sorted({each for each in (named or "").split(DELIMITER) if each}))
-        if named is not None and zones:
-            added = Requirement(key=topology_key, operator=Operator.IN, values=zones)
-            terms = tuple(_with(term, added) for term in terms or (NodeSelectorTerm(),))
-    if region == REGION_BETA:
-        terms = _renamed(terms, REGION_BETA, REGION)
+        terms = _carried(terms, zone, plugin.topology_key, zones.split(DELIMITER))
+        if region == REGION_BETA:
+            terms = _renamed(terms, REGION_BETA, REGION)
     if volume.node_affinity is None and not terms:
         return None
     return NodeSelector(terms=terms)
 
 
+def _carried(
+    terms: tuple[NodeSelectorTerm, ...], label: str, key: str, labelled: list[str]
+) -> tuple[NodeSelectorTerm, ...]:
+    """Put the driver's key for the label, or add what the volume's own label names."""
+    if any(each.key == label and each.values for term in terms for each in term.match_expressions):
+        return _renamed(terms, label, key)
+    values = tuple(sorted({each.strip() for each in labelled} - {""}))
+    if not values:
+        return terms
+    added = Requirement(key=key, operator=Operator.IN, values=values)
+    return tuple(_with(term, added) for term in terms or (NodeSelectorTerm(),))
+
+
 def _topology_labels(
     terms: tuple[NodeSelectorTerm, ...], volume: PersistentVolume
 ) -> tuple[str, str]:
+    """Return the labels for zone and region: those of the zone that is named first anywhere."""
     in_terms = {each.key for term in terms for each in term.match_expressions}
-    for keys in (in_terms, set(volume.labels)):
-        if keys & {ZONE, REGION}:
+    for keys in (in_terms, volume.labels):
+        if ZONE in keys:
             return ZONE, REGION
-        if keys & {ZONE_BETA, REGION_BETA}:
+        if ZONE_BETA in keys:
             return ZONE_BETA, REGION_BETA
     return ZONE, REGION
 
