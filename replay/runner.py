@@ -237,6 +237,7 @@ def _manifest(settings: Settings) -> Manifest:
             "queue_mode": settings.scheduler.queue.mode,
             "disable_preemption": settings.scheduler.disable_preemption,
             "sample_nodes": settings.scheduler.sample_nodes,
+            "ties": settings.scheduler.ties,
             **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
             **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },
