@@ -267,6 +267,7 @@ def command(
         sampling=sampling,
         wall_spans=span_clock == "wall",
         overrides=overrides.to_mapping(),
+        usage=tuple(overrides.usage.values()),
         follow_until=str(follow_until or ""),
     )
     if compare_recorded:

@@ -105,7 +105,9 @@ def _kind(spec: pod_pb2.PodSpec) -> _Kind:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write random.yaml, best-fit.yaml and fgd.yaml into a folder."""
-    parser = argparse.ArgumentParser(prog="reprieve_gpu_sharing.configure", description=main.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="reprieve_gpu_sharing.configure", description=main.__doc__
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("trace", nargs="+")
     parser.add_argument(
