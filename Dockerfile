@@ -16,6 +16,7 @@ COPY hatch_build.py README.md LICENSE ./
 COPY protos protos
 COPY services services
 COPY replay replay
+COPY examples examples
 RUN /opt/tools/bin/pip --quiet wheel --no-deps --wheel-dir /tmp/wheels . \
     && $INTO install --no-deps --no-index /tmp/wheels/*.whl \
     && $INTO check

@@ -1,8 +1,8 @@
 """Which of the best nodes is taken.
 
-v1.34 breaks ties at random; here a keyed hash does (services.scheduler.core.hashing), or the order of
-the nodes' names, as simulators with reproducible results have it. The preset v1.16 takes the best
-nodes in turn, along upstream's zone-interleaved node list.
+v1.34 breaks ties at random; here a keyed hash does (services.scheduler.core.hashing) or, where it
+is asked for, the order of the nodes' names. The preset v1.16 takes the best nodes in turn, along
+upstream's zone-interleaved node list.
 """
 
 from __future__ import annotations
