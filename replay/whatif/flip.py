@@ -227,10 +227,10 @@ def _thresholds_apart(side: Side, other: Side, signal: str = "") -> Iterator[str
 
 def _usage_apart(side: Side, other: Side) -> Iterator[str]:
     """Tell what pods use in one run alone, by an override."""
-    asked = [_usage(each.run) for each in (side, other)]
-    for each, mine, theirs in ((side, *asked), (other, *reversed(asked))):
-        for text in mine:
-            if text not in theirs:
+    for each, beside in ((side, other), (other, side)):
+        shared = _usage(beside.run)
+        for text in _usage(each.run):
+            if text not in shared:
                 yield f"Only {each.name} has --usage '{text}'."
 
 
