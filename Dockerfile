@@ -17,6 +17,7 @@ COPY protos protos
 COPY services services
 COPY replay replay
 COPY conformance conformance
+COPY examples examples
 RUN /opt/tools/bin/pip --quiet wheel --no-deps --wheel-dir /tmp/wheels . \
     && $INTO install --no-deps --no-index /tmp/wheels/*.whl \
     && $INTO check

@@ -24,6 +24,7 @@ from replay.results.run_directory import SPANS, RunDirectory
 from replay.results.summary import Summary, summarize
 from replay.results.tally import Tally
 from replay.world.cluster import Cluster
+from replay.world.growth import UsageRule
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
@@ -48,8 +49,9 @@ class Settings:
     `tls` is how services at other addresses are spoken to. `wall_spans` puts the pods' spans on the
     wall clock.
     `until_ns` is counted from the trace's first record. `overrides` are what was changed in trace
-    and configuration on their way here; the manifest keeps them, and until when a recording was
-    followed (`follow_until`, "" for one that is played from its beginning).
+    and configuration on their way here, `usage` what pods use in place of what the trace tells; the
+    manifest keeps the former, and until when a recording was followed (`follow_until`, "" for one
+    that is played from its beginning).
     """
 
     version: str
@@ -70,6 +72,7 @@ class Settings:
     sampling: Sampling = field(default_factory=lambda: Sampling(1.0))
     wall_spans: bool = False
     overrides: Mapping[str, object] = field(default_factory=dict)
+    usage: tuple[UsageRule, ...] = ()
     follow_until: str = ""
 
 
@@ -144,6 +147,7 @@ def run_replay(
             sink=recorder.decided,
             observer=recorder,
             cluster=Cluster(scheduler.names),
+            usage=settings.usage,
         )
         before = {name: process.cpu_s() for name, process in embedded.processes.items()}
 
@@ -243,6 +247,7 @@ def _manifest(settings: Settings) -> Manifest:
             "queue_mode": settings.scheduler.queue.mode,
             "disable_preemption": settings.scheduler.disable_preemption,
             "sample_nodes": settings.scheduler.sample_nodes,
+            "ties": settings.scheduler.ties,
             **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
             **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },

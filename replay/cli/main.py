@@ -11,6 +11,8 @@ from replay.cli.errors import INTERRUPTED, ExitError
 from services.rpc.version import package_version
 
 _COMMANDS = {
+    "demo": ("replay.cli.demo_command", "Replay a bundled trace that ends in seconds."),
+    "examples": ("replay.cli.examples_command", "Write the bundled examples into a folder."),
     "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
     "record": ("replay.cli.record_command", "Record a live cluster as a trace."),
     "report": ("replay.cli.report_command", "Write a run's report: one page that opens offline."),

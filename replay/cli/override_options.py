@@ -31,10 +31,11 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
         drop_nodes: str,
         scale_nodes: str,
         arrivals: str,
+        usage: tuple[str, ...],
         **rest: Any,
     ) -> Any:
         with refusing_overrides():
-            overrides = Overrides.parse(sets, drop_nodes, scale_nodes, arrivals)
+            overrides = Overrides.parse(sets, drop_nodes, scale_nodes, arrivals, usage)
         return command(overrides=overrides, **rest)
 
     functools.update_wrapper(with_overrides, command)
@@ -72,5 +73,13 @@ _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
         metavar="RESOURCE=RATIO",
         help="Let all pods come at the beginning and stay, in an order of the seed, as many of "
         "them (again, or fewer) as ask for RATIO times what the nodes have of a resource.",
+    ),
+    click.option(
+        "--usage",
+        multiple=True,
+        metavar="'SELECTOR RESOURCE VALUE'",
+        help="What the pods with these labels (or one, as NAMESPACE/NAME) use of memory or "
+        "ephemeral-storage: 200Mi, +50Mi/m on what is known of them, or 200Mi+50Mi/m. Can be given "
+        "again.",
     ),
 )

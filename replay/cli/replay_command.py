@@ -55,6 +55,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("--seed", default=0, show_default=True, help="Breaks ties; see `feasible, tied`.")
 @click.option(
+    "--ties",
+    type=click.Choice(["hash", "name"]),
+    help="Which of the nodes with the best score is taken: by a hash of seed, pod and node, or the "
+    "least node name. Default: hash; with rules v1.16, one after the other.",
+)
+@click.option(
     "--rules",
     type=click.Choice(["v1.36", "v1.34", "v1.16"]),
     default="v1.34",
@@ -187,6 +193,7 @@ def command(
     force: bool,
     output: str,
     seed: int,
+    ties: str | None,
     rules: str,
     queue_mode: str | None,
     until_ns: int | None,
@@ -240,6 +247,7 @@ def command(
         batch_size=batch_size,
         disable_preemption=disable_preemption,
         sample_nodes=sample_nodes,
+        ties=ties or "",
     )
     settings = Settings(
         version=package_version(),
@@ -266,6 +274,7 @@ def command(
         sampling=sampling,
         wall_spans=span_clock == "wall",
         overrides=overrides.to_mapping(),
+        usage=tuple(overrides.usage.values()),
         follow_until=str(follow_until or ""),
     )
     if compare_recorded:

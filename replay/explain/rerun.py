@@ -63,6 +63,7 @@ def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
         batch_size=manifest.batch_size,
         disable_preemption=said.get("disable_preemption", False),
         sample_nodes=said.get("sample_nodes", False),
+        ties=said.get("ties", ""),
     )
 
 

@@ -6,8 +6,9 @@ Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Parse.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
-from replay.overrides.errors import OverrideError
+from replay.overrides.errors import OverrideError, listed
 from services.config.names import qualified_name_problem
 from services.kube.selector import LabelSelector, Operator, Requirement
 
@@ -43,7 +44,7 @@ def parse_selector(text: str) -> LabelSelector:
         requirements.append(_requirement(match, text))
         end = match.end()
     if not requirements:
-        raise OverrideError("an empty label selector would match every node")
+        raise OverrideError("an empty label selector would match everything")
     return LabelSelector(requirements=tuple(requirements))
 
 
@@ -59,3 +60,13 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
         values = tuple(each.strip() for each in match["values"].split(","))
         return Requirement(key=key, operator=_WORDS[match["word"]], values=values)
     return Requirement(key=key, operator=Operator.EXISTS)
+
+
+def known_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
+    """Return what there is of the labels that a selector asks for, or else all their keys."""
+    found = list(labels)
+    keys = {each.key for each in selector.requirements}
+    values = {f"{key}={each[key]}" for each in found for key in keys & set(each)}
+    if values:
+        return listed(values, "")
+    return f"the labels {listed({key for each in found for key in each}, '(none)')}"

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from replay.generate.draw import Draw
 from replay.identity import name_suffix, object_uid
-from replay.overrides.errors import OverrideError, listed
+from replay.overrides.errors import OverrideError
 from replay.overrides.inventory import Inventory
+from replay.overrides.label_selectors import known_labels
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
@@ -41,7 +42,8 @@ def dropped(selector: LabelSelector, text: str, inventory: Inventory) -> frozens
     """Return the nodes that a selector takes off. Raises OverrideError where that is none."""
     gone = {name for name, labels in inventory.nodes.items() if selector.matches(labels)}
     if not gone:
-        raise OverrideError(f"--drop-nodes {text} touches nothing: {_labels(selector, inventory)}")
+        known = known_labels(selector, inventory.nodes.values())
+        raise OverrideError(f"--drop-nodes {text} touches nothing: the nodes have {known}")
     if len(gone) == len(inventory.nodes):
         raise OverrideError(f"--drop-nodes {text} would leave no node of {len(gone):,}")
     return frozenset(gone)
@@ -162,15 +164,3 @@ def _rename(node: node_pb2.Node, name: str) -> None:
         node.metadata.labels[LABEL_HOSTNAME] = name
     node.metadata.name = name
     node.metadata.uid = object_uid("Node", "", name)
-
-
-def _labels(selector: LabelSelector, inventory: Inventory) -> str:
-    """Return what the nodes have of the labels that the selector asks for."""
-    keys = {each.key for each in selector.requirements}
-    values = {
-        f"{key}={labels[key]}" for labels in inventory.nodes.values() for key in keys & set(labels)
-    }
-    if values:
-        return f"the nodes have {listed(values, '')}"
-    known = {key for labels in inventory.nodes.values() for key in labels}
-    return f"the nodes have the labels {listed(known, '(none)')}"

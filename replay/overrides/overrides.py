@@ -7,8 +7,8 @@ of the trace, so that an override which would touch nothing is refused before an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from replay.overrides.arrivals import arrivals, only_arrivals
 from replay.overrides.assignment import Assignment, Target, parse_assignment, refuse_twice
@@ -19,6 +19,8 @@ from replay.overrides.inventory import Inventory, take_inventory
 from replay.overrides.label_selectors import parse_selector
 from replay.overrides.nodes import NodePlan, change_nodes, dropped, scaled
 from replay.overrides.priority_classes import change_classes, class_changes
+from replay.overrides.usage import parse_usage, refuse_untouched, tells_usage
+from replay.world.growth import UsageRule
 from reprieve.trace.v1alpha1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
@@ -29,19 +31,26 @@ class Overrides:
     """What a user asked for, in the command line's own words.
 
     drop_nodes: a label selector. scale_nodes: "0.8", "1.5", "+10" or "-10", of the nodes that are
-    left. arrivals: "RESOURCE=RATIO".
+    left. arrivals: "RESOURCE=RATIO". usage: what pods use, by its text; of
+    several that match a pod the last counts.
     """
 
     assignments: tuple[Assignment, ...] = ()
     drop_nodes: str = ""
     scale_nodes: str = ""
     arrivals: str = ""
+    usage: Mapping[str, UsageRule] = field(default_factory=dict)
 
     @classmethod
     def parse(
-        cls, sets: tuple[str, ...], drop_nodes: str, scale_nodes: str, arrivals: str
+        cls,
+        sets: tuple[str, ...],
+        drop_nodes: str,
+        scale_nodes: str,
+        arrivals: str,
+        usage: tuple[str, ...] = (),
     ) -> Overrides:
-        """Return the overrides. Raises OverrideError for a `--set` that is none."""
+        """Return the overrides. Raises OverrideError for a `--set` or a `--usage` that is none."""
         assignments = tuple(map(parse_assignment, sets))
         refuse_twice(assignments)
         return cls(
@@ -49,6 +58,7 @@ class Overrides:
             drop_nodes=drop_nodes,
             scale_nodes=scale_nodes,
             arrivals=arrivals,
+            usage={text: parse_usage(text) for text in usage},
         )
 
     def of(self, target: Target) -> tuple[Assignment, ...]:
@@ -62,7 +72,7 @@ class Overrides:
         return bool(named or self.drop_nodes or self.scale_nodes or self.arrivals)
 
     def records(self, read: Callable[[], Records], seed: int) -> Records:
-        """Return the changed trace; `read` opens it and is called up to three times.
+        """Return the changed trace; `read` opens it, once more for each survey of it.
 
         `seed` orders and draws arrivals. Raises OverrideError before the first record.
         """
@@ -90,6 +100,9 @@ class Overrides:
         given = self.of(Target.KUBELET)
         if given and not evicts:
             raise OverrideError(f"--set {given[0].text} touches nothing: --no-eviction is given")
+        if self.usage and not evicts:
+            asked = next(iter(self.usage))
+            raise OverrideError(f"--usage {asked!r} touches nothing: --no-eviction is given")
         return kubelet_text(text, given)
 
     def scheduler(self, text: str, *, samples: bool) -> str:
@@ -103,16 +116,20 @@ class Overrides:
             "drop_nodes": self.drop_nodes,
             "scale_nodes": self.scale_nodes,
             "arrivals": self.arrivals,
+            "usage": list(self.usage),
         }
         return {name: value for name, value in found.items() if value}
 
     def _check_usage(self, read: Callable[[], Records]) -> None:
-        """Refuse kubelet settings where no kubelet will judge anything."""
+        """Refuse what touches no pod, and kubelet settings where eviction is not judged."""
+        if self.usage:
+            refuse_untouched(self.usage, read())
+            return
         given = self.of(Target.KUBELET)
-        if given and not any(record.HasField("usage") for record in read()):
+        if given and not tells_usage(read()):
             raise OverrideError(
                 f"--set {given[0].text} touches nothing: the trace holds no usage, so eviction is "
-                "not judged; add some with --usage"
+                "not judged; add some, as by --usage 'app=web memory 200Mi+50Mi/m'"
             )
 
     def _node_plan(self, inventory: Inventory) -> NodePlan:

@@ -46,7 +46,8 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
     if any(
         each is not None and each.observed.HasField("condition_changed") for each in (one, other)
     ):
-        return list(_thresholds_apart(a, b)) or ["Their thresholds are the same; usage is not."]
+        apart = [*_thresholds_apart(a, b), *_usage_apart(a, b)]
+        return apart or ["Their thresholds are the same; usage is not."]
     if one is None or other is None:
         ended, goes_on = ("A", "B") if one is None else ("B", "A")
         return [f"{ended} has no further decision, {goes_on} goes on."]
@@ -209,6 +210,7 @@ def _eviction(side: Side, other: Side, decision: trace_pb2.Decision) -> Iterator
     if not evicted.signal:
         return
     yield from _thresholds_apart(side, other, evicted.signal)
+    yield from _usage_apart(side, other)
 
 
 def _thresholds_apart(side: Side, other: Side, signal: str = "") -> Iterator[str]:
@@ -221,6 +223,20 @@ def _thresholds_apart(side: Side, other: Side, signal: str = "") -> Iterator[str
                     f"{field} of {each} is {mine.get(each, 'not set')} in {side.name} and "
                     f"{theirs.get(each, 'not set')} in {other.name}."
                 )
+
+
+def _usage_apart(side: Side, other: Side) -> Iterator[str]:
+    """Tell what pods use in one run alone, by an override."""
+    for each, beside in ((side, other), (other, side)):
+        shared = _usage(beside.run)
+        for text in _usage(each.run):
+            if text not in shared:
+                yield f"Only {each.name} has --usage '{text}'."
+
+
+def _usage(run: RunDirectory) -> list[str]:
+    overrides = run.manifest().configuration.get("overrides", {})
+    return [str(each) for each in overrides.get("usage", ())]
 
 
 def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:

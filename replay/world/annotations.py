@@ -2,8 +2,9 @@
 
 A manifest has no times, so it says them by annotations. A pod, or a controller's template:
 `reprieve/service-time` (how long its containers run), `reprieve/exit-code` (what they exit with,
-0 where only the time is given). A node: `reprieve/drain-at`, `reprieve/fail-at` and
-`reprieve/recover-at`, counted from when the node comes.
+0 where only the time is given), `reprieve/usage-memory` and `reprieve/usage-ephemeral-storage`
+(what they use, as replay.world.growth reads it). A node: `reprieve/drain-at`, `reprieve/fail-at`
+and `reprieve/recover-at`, counted from when the node comes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from replay.world.durations import duration_ns
+from replay.world.growth import RESOURCES, Growth, parse_growth
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
 
@@ -21,6 +23,7 @@ NODE_ACTIONS: Mapping[str, trace_pb2.NodeActionType.ValueType] = {
     "reprieve/fail-at": trace_pb2.NODE_ACTION_TYPE_FAIL,
     "reprieve/recover-at": trace_pb2.NODE_ACTION_TYPE_RECOVER,
 }
+USAGE: Mapping[str, str] = {f"reprieve/usage-{resource}": resource for resource in RESOURCES}
 _CODE_MAX = 255
 
 
@@ -35,6 +38,18 @@ def annotate_life(annotations: Mapping[str, str], life: trace_pb2.PodLife) -> No
             problem = f"{text!r} is no exit code; write 0 to {_CODE_MAX}"
             raise FieldError(f"metadata.annotations[{EXIT_CODE}]", problem)
         life.exit_code = int(text)
+
+
+def annotated_usage(annotations: Mapping[str, str]) -> dict[str, Growth]:
+    """Return what a pod's containers use, by resource. Raises FieldError."""
+    found = {}
+    for name, resource in USAGE.items():
+        if name in annotations:
+            try:
+                found[resource] = parse_growth(annotations[name])
+            except ValueError as error:
+                raise FieldError(f"metadata.annotations[{name}]", str(error)) from error
+    return found
 
 
 def node_actions(

@@ -81,7 +81,8 @@ class Foresight:
         if at_ns is None:
             self._timeline.cancel(Kind.USAGE, node_name)
         else:
-            self._timeline.plan(at_ns, Kind.USAGE, node_name)
+            is_idle = not self._goes_on(now_ns, node_name)
+            self._timeline.plan(at_ns, Kind.USAGE, node_name, idle=is_idle)
 
     def matters(self, now_ns: int, node_name: str) -> bool:
         """Tell whether a step may change something now."""
@@ -111,7 +112,17 @@ class Foresight:
             outlook = self._outlooks[node_name] = _Outlook(since_ns=now_ns)
         return outlook
 
-    def _sources(self, now_ns: int, node_name: str) -> list[lookahead.Source]:
+    def _goes_on(self, now_ns: int, node_name: str) -> bool:
+        """Tell whether anything changes that a run goes on for: not what only replaces others."""
+        pods = self._active(node_name)
+        lasting = [pod for pod in pods if not self._profiles.replaces(pod)]
+        if len(lasting) == len(pods):
+            return True
+        node, since_ns = self._cluster.nodes[node_name], self.since_ns(now_ns, node_name)
+        sources = self._profiles.sources(node, since_ns, lasting)
+        return lookahead.next_change_ns(sources, now_ns) is not None
+
+    def _sources(self, now_ns: int, node_name: str) -> lookahead.Sources:
         since_ns = self._outlook(now_ns, node_name).since_ns
         node = self._cluster.nodes[node_name]
         return self._profiles.sources(node, since_ns, self._active(node_name))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from replay.world.admission import AdmissionError, PriorityAdmission
-from replay.world.annotations import annotate_life
+from replay.world.annotations import annotate_life, annotated_usage
 from replay.world.cluster import Cluster
 from replay.world.conditions import nanoseconds, set_pod_condition, set_time
 from replay.world.images import ImagePulls
@@ -94,6 +94,7 @@ class Lives:
     def _fill_in(self, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> None:
         """Tell of a life what its pod's annotations and the models say, and the trace does not."""
         annotate_life(message.metadata.annotations, life)
+        annotated_usage(message.metadata.annotations)
         wanted_ns = self._models.service_time_ns
         ends = message.spec.restart_policy in _ENDS
         if wanted_ns is not None and ends and not life.HasField("service_time_ns"):

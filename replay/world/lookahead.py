@@ -1,15 +1,15 @@
-"""What several usage profiles use together, and when that first comes to matter.
+"""What pods and a node use together, and when that first comes to matter.
 
-Profiles are step functions of the time since their start. Most nodes never come near a threshold:
-they are settled by the sum of what each profile will use at most. The others are looked ahead,
-HORIZON_NS at a time, over all profiles' changes as columns. numpy is loaded with the first profile:
-most traces tell of none.
+Usage is a curve for each resource: a step function of the time since its start. Most nodes never
+come near a threshold: they are settled by the sum of what each curve will come to at most. The
+others are looked ahead, HORIZON_NS at a time, over all curves' changes as columns. numpy is loaded
+with the first profile: most traces tell of none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from replay.world.models import SECOND_NS
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 HORIZON_NS = 3600 * SECOND_NS
 """How far usage is looked ahead at once."""
 
+_FOR_EVER_NS = 1 << 62
+
 
 def int64s(values: Sequence[int]) -> Int64s:
     """Return whole numbers as a column."""
@@ -31,54 +33,80 @@ def int64s(values: Sequence[int]) -> Int64s:
     return np.array(values, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amounts:
-    """What a profile uses of one resource: int64[segments] each.
+def arranged(offsets: Sequence[int], values: Sequence[int], before: int) -> tuple[Int64s, Int64s]:
+    """Return offsets as a column, and by how much each value differs from the one before it."""
+    import numpy as np  # noqa: PLC0415 - loaded when needed
 
-    `steps` is by how much a segment differs from the one before it; `peaks` the most from a
-    segment on.
+    return int64s(offsets), np.diff(int64s(values), prepend=before)
+
+
+class Curve(Protocol):
+    """What is used of one resource, bytes, by the time since its start, ns."""
+
+    def used(self, offset_ns: int) -> int:
+        """Return what is used then."""
+
+    def most(self, offset_ns: int, until_ns: int) -> int:
+        """Return the most that is used from `offset_ns` to `until_ns`, or more."""
+
+    def next_change_ns(self, offset_ns: int) -> int | None:
+        """Return the first offset after that one at which it may change, None for none."""
+
+    def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """Return the offsets of what changes after that one, up to `until_ns`, and by how much."""
+
+
+class Amounts:
+    """A curve of segments, the last of which lasts for ever; nothing before the first.
+
+    `_steps` is by how much a segment differs from the one before it; `_peaks` the most from a
+    segment on: int64[segments] each.
     """
 
-    values: Int64s
-    steps: Int64s
-    peaks: Int64s
+    __slots__ = ("_offsets", "_peaks", "_steps", "_values")
 
-    @classmethod
-    def of(cls, values: Sequence[int]) -> Amounts:
-        """Return the columns of the segments' amounts, in order."""
+    def __init__(self, offsets: Int64s, values: Sequence[int]) -> None:
         import numpy as np  # noqa: PLC0415 - loaded when needed
 
-        column = int64s(values)
-        peaks = np.maximum.accumulate(column[::-1])[::-1]
-        return cls(values=column, steps=np.diff(column, prepend=0), peaks=peaks)
+        self._offsets = offsets
+        self._values = int64s(values)
+        self._steps = np.diff(self._values, prepend=0)
+        self._peaks = np.maximum.accumulate(self._values[::-1])[::-1]
 
-    def before(self, index: int) -> int:
-        """Return what is used until segment `index` begins."""
-        return int(self.values[index - 1]) if index else 0
+    def used(self, offset_ns: int) -> int:
+        """Return what is used then."""
+        index = self._index(offset_ns)
+        return int(self._values[index - 1]) if index else 0
 
-    def peak(self, index: int) -> int:
-        """Return the most that is used from just before segment `index` begins."""
-        return int(self.peaks[max(0, index - 1)]) if len(self.peaks) else 0
+    def most(self, offset_ns: int, until_ns: int) -> int:  # noqa: ARG002 - the most from then on
+        """Return the most that is used from just before the next segment begins."""
+        return int(self._peaks[max(0, self._index(offset_ns) - 1)]) if len(self._peaks) else 0
+
+    def next_change_ns(self, offset_ns: int) -> int | None:
+        """Return when the next segment begins."""
+        index = self._index(offset_ns)
+        return int(self._offsets[index]) if index < len(self._offsets) else None
+
+    def changes(self, offset_ns: int, until_ns: int) -> tuple[Int64s, Int64s]:
+        """Return the segments that begin in that time."""
+        low, high = self._index(offset_ns), self._index(until_ns)
+        return self._offsets[low:high], self._steps[low:high]
+
+    def _index(self, offset_ns: int) -> int:
+        """Return the first segment that begins after `offset_ns`."""
+        return int(self._offsets.searchsorted(offset_ns, side="right"))
 
 
-class Profile(Protocol):
-    """Segments by the offset from the start at which they begin, ns."""
-
-    @property
-    def offsets(self) -> Int64s:
-        """Return int64[segments], rising."""
-
-    @property
-    def memory(self) -> Amounts:
-        """Return what is used of memory, bytes."""
-
-    @property
-    def storage(self) -> Amounts:
-        """Return what is used of ephemeral storage, bytes."""
+Source = tuple[int, Curve]
+"""A curve and when it started, ns."""
 
 
-Source = tuple[int, Profile]
-"""A profile and when it started, ns."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """All that is used on a node, by resource."""
+
+    memory: list[Source] = field(default_factory=list)
+    storage: list[Source] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,88 +123,70 @@ class Bounds:
         )
 
 
-def next_change_ns(sources: Sequence[Source], now_ns: int) -> int | None:
+def next_change_ns(sources: Sources, now_ns: int) -> int | None:
     """Return when a source next changes after `now_ns`, None where none does."""
-    found = []
-    for start_ns, profile in sources:
-        index = _index(profile, now_ns - start_ns)
-        if index < len(profile.offsets):
-            found.append(start_ns + int(profile.offsets[index]))
-    return min(found, default=None)
+    found = (
+        (start_ns, curve.next_change_ns(now_ns - start_ns))
+        for start_ns, curve in (*sources.memory, *sources.storage)
+    )
+    return min((start_ns + at_ns for start_ns, at_ns in found if at_ns is not None), default=None)
 
 
-def look_again_ns(sources: Sequence[Source], now_ns: int, bounds: Bounds) -> int | None:
+def look_again_ns(sources: Sources, now_ns: int, bounds: Bounds) -> int | None:
     """Return when the sources may use more together than the bounds, None for never.
 
     That is the first such moment after `now_ns`, or the end of the look ahead where none lies
-    within it and more comes after it.
+    within it and more may come after it.
     """
-    indices = [_index(profile, now_ns - start_ns) for start_ns, profile in sources]
-    pairs = list(zip((profile for _, profile in sources), indices, strict=True))
-    most_memory = sum(profile.memory.peak(index) for profile, index in pairs)
-    most_storage = sum(profile.storage.peak(index) for profile, index in pairs)
-    if not bounds.exceeded(most_memory, most_storage):
+    found = (
+        _look_again_ns(sources.memory, now_ns, bounds.memory),
+        _look_again_ns(sources.storage, now_ns, bounds.storage),
+    )
+    return min((at_ns for at_ns in found if at_ns is not None), default=None)
+
+
+def used_bytes(sources: Sources, now_ns: int) -> tuple[int, int]:
+    """Return the memory and the storage that the sources use together at `now_ns`."""
+    return (
+        sum(curve.used(now_ns - start_ns) for start_ns, curve in sources.memory),
+        sum(curve.used(now_ns - start_ns) for start_ns, curve in sources.storage),
+    )
+
+
+def _look_again_ns(sources: Sequence[Source], now_ns: int, most: int | None) -> int | None:
+    if most is None or _most(sources, now_ns, _FOR_EVER_NS) <= most:
         return None
+    horizon_ns = HORIZON_NS
+    while _most(sources, now_ns, horizon_ns) <= most:
+        horizon_ns *= 2
+    if horizon_ns > HORIZON_NS:
+        return now_ns + horizon_ns // 2
+    return _first_over_ns(sources, now_ns, most)
+
+
+def _most(sources: Sequence[Source], now_ns: int, within_ns: int) -> int:
+    offsets = ((now_ns - start_ns, curve) for start_ns, curve in sources)
+    return sum(curve.most(offset_ns, offset_ns + within_ns) for offset_ns, curve in offsets)
+
+
+def _first_over_ns(sources: Sequence[Source], now_ns: int, most: int) -> int | None:
+    """Return when more than `most` is first used, or where the look ahead ends that finds none."""
     import numpy as np  # noqa: PLC0415 - loaded when needed
 
-    ahead = _Ahead.of(sources, indices, now_ns)
-    over = np.zeros(len(ahead.times), dtype=np.bool_)
-    for most, used in ((bounds.memory, ahead.memory), (bounds.storage, ahead.storage)):
-        if most is not None:
-            over |= used > most
-    return int(ahead.times[over.argmax()]) if over.any() else ahead.end_ns
-
-
-def used_bytes(sources: Sequence[Source], now_ns: int) -> tuple[int, int]:
-    """Return the memory and the storage that the sources use together at `now_ns`."""
-    memory = storage = 0
-    for start_ns, profile in sources:
-        index = _index(profile, now_ns - start_ns)
-        memory += profile.memory.before(index)
-        storage += profile.storage.before(index)
-    return memory, storage
-
-
-def _index(profile: Profile, offset_ns: int) -> int:
-    """Return the first segment that begins after `offset_ns`."""
-    return int(profile.offsets.searchsorted(offset_ns, side="right"))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ahead:
-    """What sources use together from each moment at which one of them changes.
-
-    `end_ns` is where the look ahead ends, None where nothing comes after it.
-    """
-
-    times: Int64s
-    memory: Int64s
-    storage: Int64s
-    end_ns: int | None
-
-    @classmethod
-    def of(cls, sources: Sequence[Source], indices: Sequence[int], now_ns: int) -> _Ahead:
-        """Return the next HORIZON_NS of sources, each of which goes on at its index."""
-        import numpy as np  # noqa: PLC0415 - loaded when needed
-
-        times, memory, storage = [], [], []
-        used_memory = used_storage = 0
-        goes_on = False
-        for (start_ns, profile), low in zip(sources, indices, strict=True):
-            high = _index(profile, now_ns - start_ns + HORIZON_NS)
-            goes_on |= high < len(profile.offsets)
-            times.append(profile.offsets[low:high] + start_ns)
-            memory.append(profile.memory.steps[low:high])
-            storage.append(profile.storage.steps[low:high])
-            used_memory += profile.memory.before(low)
-            used_storage += profile.storage.before(low)
-        at = np.concatenate(times)
-        order = at.argsort(kind="stable")
-        at = at[order]
-        last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=np.bool_)
-        return cls(
-            times=at[last],
-            memory=(used_memory + np.concatenate(memory)[order].cumsum())[last],
-            storage=(used_storage + np.concatenate(storage)[order].cumsum())[last],
-            end_ns=now_ns + HORIZON_NS if goes_on else None,
-        )
+    times, steps, goes_on = [], [], False
+    for start_ns, curve in sources:
+        until_ns = now_ns - start_ns + HORIZON_NS
+        offsets, changes = curve.changes(now_ns - start_ns, until_ns)
+        times.append(offsets + start_ns)
+        steps.append(changes)
+        goes_on |= curve.next_change_ns(until_ns) is not None
+    at = np.concatenate(times)
+    order = at.argsort(kind="stable")
+    at = at[order]
+    used = np.concatenate(steps)[order].cumsum()
+    used += sum(curve.used(now_ns - start_ns) for start_ns, curve in sources)
+    last = np.append(at[1:] != at[:-1], True) if len(at) else np.zeros(0, dtype=np.bool_)
+    over = last & (used > most)
+    if over.any():
+        return int(at[over.argmax()])
+    return now_ns + HORIZON_NS if goes_on else None

@@ -8,7 +8,8 @@ Where the kernel tells of crossed amounts (kernelMemcgNotification), a node is s
 moment of each crossing, too, beside its loop, which goes on as it would.
 An eviction holds its node's loop up until the pod has stopped, which it does within its grace
 period and so before the kill's timeout, and for one poll of 1 s, which finds it cleaned up.
-Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake.
+Steps under a pressure that nothing relieves go on, idly: a replay does not go on for their sake,
+nor for pods that grow by a rule in the place of others which were evicted for it.
 Nodes whose usage the trace does not tell are never stepped.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, Start, waitForPodsCleanup.
@@ -23,6 +24,7 @@ from typing import Protocol
 from replay.world.cluster import Cluster
 from replay.world.conditions import mark_pressure, nanoseconds
 from replay.world.foresight import Foresight
+from replay.world.growth import UsageRule
 from replay.world.journal import Journal
 from replay.world.lives import Lives, Refusal
 from replay.world.models import SECOND_NS
@@ -73,17 +75,19 @@ class Pressure:
         lives: Lives,
         journal: Journal,
         backend: EvictionBackend | None,
+        rules: Sequence[UsageRule] = (),
     ) -> None:
         self._cluster = cluster
         self._timeline = timeline
         self._lives = lives
         self._journal = journal
         self._backend = backend
-        self._profiles = UsageProfiles()
+        self._profiles = UsageProfiles(rules)
         self._kubelets: dict[str, _Kubelet] = {}
         self._foresight = Foresight(cluster, timeline, self._profiles, self._active)
         self._due: dict[str, None] = {}
         self._touched: dict[str, None] = {}
+        self._circling: set[str] = set()
         lives.usage_changed = self.usage_changed
         lives.refusal = self.refusal
 
@@ -98,7 +102,7 @@ class Pressure:
         """Return why no eviction can be decided, "" where one can."""
         if self._backend is None:
             return "node-pressure eviction is off"
-        return "" if self._profiles else "no usage is recorded or given (--usage)"
+        return "" if self._profiles.is_told else "no usage is recorded or given (--usage)"
 
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
@@ -106,8 +110,13 @@ class Pressure:
 
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
         """Plan a step for the node of a pod that runs or ends from now on."""
-        if self._backend is not None and pod.node_name in self._cluster.nodes:
+        if self._backend is None:
+            return
+        self._profiles.runs(now_ns, pod)
+        if pod.node_name in self._cluster.nodes:
             self._changed(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
+        if pod.is_terminal or pod.uid not in self._cluster.pods:
+            self._profiles.forget(pod)
 
     def refusal(self, pod: PodRecord) -> Refusal | None:
         """Return why the kubelet of a pod's node does not take it, None where it does.
@@ -137,6 +146,11 @@ class Pressure:
             self._touch(now_ns, node_name)
         else:
             self._foresight.plan(now_ns, node_name)
+
+    @property
+    def goes_round(self) -> bool:
+        """Tell whether pods that grow are evicted, replaced, and grow again."""
+        return self._profiles.has_replacements
 
     @property
     def has_due(self) -> bool:
@@ -308,7 +322,7 @@ class Pressure:
             at_ns = max(result.next_step_ns, now_ns + SECOND_NS)
             if not by_loop:
                 at_ns = self._next_step_ns(now_ns, node_name)
-            is_idle = _would_repeat(now_ns, result)
+            is_idle = _would_repeat(now_ns, result) or node_name in self._circling
             self._timeline.plan(at_ns, Kind.STEP, node_name, idle=is_idle)
         self._foresight.learn(now_ns, node_name, result)
 
@@ -320,6 +334,9 @@ class Pressure:
     ) -> int:
         """Kill a pod and answer when it will have stopped."""
         pod = self._cluster.pods[eviction.pod.uid]
+        if self._profiles.replaces(pod):
+            self._circling.add(pod.node_name)
+        self._profiles.evicted(pod)
         if pod.eviction is None:
             self._journal.evicted(now_ns, pod, eviction, ranking)
         return self._lives.evict(now_ns, pod, eviction)

@@ -9,7 +9,7 @@ the same instant.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -19,6 +19,7 @@ from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
 from replay.world.costs import Costs
 from replay.world.evictions import Evictions
+from replay.world.growth import UsageRule
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal, Sink
 from replay.world.lives import Lives
@@ -42,6 +43,10 @@ leaves one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsD
 FUTILE = (
     "after 10 minutes in which the cluster did not change, pending pods were not retried until the "
     "next planned change; give --until to play every retry"
+)
+_GROWING_AGAIN = (
+    "pods in place of evicted ones use more and more, too, which is no reason for a replay to go "
+    "on: give --until to play it"
 )
 _CRON_JOBS = "what CronJobs would start is no reason for a replay to go on: give --until to play it"
 
@@ -78,6 +83,7 @@ class Replay:
         sink: Sink,
         observer: Observer,
         cluster: Cluster | None = None,
+        usage: Sequence[UsageRule] = (),
     ) -> None:
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
@@ -92,7 +98,9 @@ class Replay:
         )
         self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
         backend = eviction if models.eviction else None
-        self._pressure = Pressure(self.cluster, self.timeline, self._lives, self.journal, backend)
+        self._pressure = Pressure(
+            self.cluster, self.timeline, self._lives, self.journal, backend, usage
+        )
         self._evictions = Evictions(self.cluster, self._lives, self._budgets)
         self._taints = TaintEviction(self.cluster, self._lives, self.timeline, models.toleration_s)
         self._nodes = NodeLives(
@@ -145,6 +153,8 @@ class Replay:
                 self._told.finish()
                 if end is End.SETTLED and self._controllers.has_cron_jobs:
                     self.journal.note("cron-jobs", _CRON_JOBS)
+                if end is End.SETTLED and self._pressure.goes_round:
+                    self.journal.note("usage", _GROWING_AGAIN)
                 return end
             self.now_ns = at_ns
             self._instant(at_ns, source)

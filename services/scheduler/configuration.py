@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -16,6 +16,7 @@ from services.config.scheduler import (
 from services.config.strict import ConfigError
 from services.rpc.errors import FieldError
 from services.scheduler.core.extenders import Extender
+from services.scheduler.core.host_choice import TIES
 from services.scheduler.core.options import Options
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
@@ -129,7 +130,11 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
     name = config.rules or DEFAULT_RULES
     if name not in RULES:
         raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
-    return RULES[name]
+    if not config.ties:
+        return RULES[name]
+    if config.ties not in TIES:
+        raise FieldError("config.ties", f"{config.ties!r} is none of {', '.join(TIES)}")
+    return replace(RULES[name], host_choice=TIES[config.ties])
 
 
 def _sampling(config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration) -> int | None:

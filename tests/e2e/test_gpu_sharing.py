@@ -26,6 +26,12 @@ NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,65536,2,T4\n"
 PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(
     f"{name},1000,1024,1,{milli},\n" for name, milli in (("a", 400), ("b", 400), ("whole", 1000))
 )
+TASKS = [
+    *((f"common-{number}", 1000, 1, 500) for number in range(4)),
+    *((f"cpu-{number}", 4000, 0, 0) for number in range(2)),
+    ("two", 1000, 2, 1000),
+    ("rare", 2000, 1, 700),
+]
 PLUGINS = ("sharing:GpuSharing", "best_fit:GpuBestFit", "gradient:GpuFragmentation")
 
 Kind = tuple[int, int, int, float]
@@ -96,6 +102,29 @@ def test_fgd_allocates_more_of_openbs_gpus_than_chance(tmp_path: Path) -> None:
     with (tmp_path / "out" / "cells.csv").open(encoding="utf-8") as file:
         random, fgd = (float(row[f"allocated{{resource={MILLI}}}"]) for row in csv.DictReader(file))
     assert random + 2 < fgd
+
+
+def test_the_most_frequent_kinds_are_taken_until_they_make_up_the_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kind that reaches it counts, too; of equally frequent ones the larger comes first."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    configure = importlib.import_module("reprieve_gpu_sharing.configure")
+    head, *_ = PODS.splitlines()
+    rows = [f"{name},{cpu},1024,{gpus},{milli}," for name, cpu, gpus, milli in TASKS]
+    (tmp_path / "nodes.csv").write_text(NODES, encoding="utf-8")
+    (tmp_path / "pods.csv").write_text("\n".join([head, *rows, ""]), encoding="utf-8")
+    trace = [str(tmp_path / name) for name in ("nodes.csv", "pods.csv")]
+    seen = {}
+    for share in ("1", "0.8", "0.75", "0.5"):
+        configure.main(["--popularity", share, str(tmp_path / share), *trace])
+        profile = yaml.safe_load((tmp_path / share / "fgd.yaml").read_text())["profiles"][0]
+        args = {each["name"]: each["args"] for each in profile["pluginConfig"]}
+        assert args["GpuSharing"]["workload"] == args["GpuFragmentation"]["workload"]
+        kinds = args["GpuFragmentation"]["workload"]
+        seen[share] = [(kind["cpuMilli"], kind["gpus"], kind["share"]) for kind in kinds]
+    whole = [(1000, 1, 4), (4000, 0, 2), (2000, 1, 1), (1000, 2, 1)]
+    assert seen == {"1": whole, "0.8": whole[:3], "0.75": whole[:2], "0.5": whole[:1]}
 
 
 def plain_fragmentation(cpu: int, left: list[int], kinds: list[Kind]) -> float:

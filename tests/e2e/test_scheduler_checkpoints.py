@@ -32,6 +32,7 @@ CONFIGS = {
         seed=3, batch_size=3, queue=queue_pb2.QueueConfig(mode="v1.34")
     ),
     "v1.34, sampled": Config(seed=4, sample_nodes=True),
+    "v1.34, by name": Config(ties="name"),
     "v1.16": Config(rules="v1.16", queue=queue_pb2.QueueConfig(mode="v1.16")),
 }
 WORKLOAD = GenerateOptions(

@@ -129,3 +129,31 @@ def test_open_names_the_field_that_it_refuses(services: EmbeddedServices) -> Non
     (violation,) = bad.field_violations
     path = "config.kube_scheduler_configuration.profiles[0].schedulerName"
     assert violation.field == path
+
+
+def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
+    """The manifest has them, and telling the run again leads to the same node."""
+    names = ("n3", "n10", "n2")
+    manifests = "".join([*(node(name, "9") for name in names), pod("p", "default-scheduler")])
+    (tmp_path / "cluster.yaml").write_text(manifests, encoding="utf-8")
+    for seed in range(3):
+        asked = ("--ties", "name", "--seed", str(seed), "--run", "run", "--force", "-q")
+        reprieve(tmp_path, "replay", "cluster.yaml", *asked, "--spans", "off", "--no-report")
+        shown = reprieve(tmp_path, "get", "pods", "run", "-o", "json")
+        assert json.loads(shown.stdout)["items"][0]["spec"]["nodeName"] == "n10"
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
+        assert manifest["configuration"]["ties"] == "name"
+    explained = reprieve(tmp_path, "explain", "p", "run").stdout
+    assert "scheduled to n10 (one of 3 with the best score, by the tie-break)" in explained
+    refused = reprieve(tmp_path, "replay", "cluster.yaml", "--ties", "age", code=REFUSED)
+    assert "'age' is not one of 'hash', 'name'" in refused.stderr
+
+
+def test_a_service_refuses_ties_that_it_does_not_know(services: EmbeddedServices) -> None:
+    """By the field's name, with those that it knows."""
+    config = scheduler_pb2.SchedulerConfig(ties="age")
+    with grpc.insecure_channel(services.processes["scheduler"].address) as channel:
+        stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Open(service_pb2.OpenRequest(config=config), timeout=10)
+    assert "config.ties: 'age' is none of hash, name" in str(caught.value)

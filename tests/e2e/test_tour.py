@@ -1,16 +1,50 @@
-"""The tour's recording: the trace is made of it, and its decisions are those of the page."""
+"""The tour: each of its commands shows what the page shows, and its recording is what it says."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from replay.backends.processes import EmbeddedServices
+from replay.cli.errors import FAILED
 from replay.record.frames import Folder
 from replay.record.making import trace_of
 from tests.e2e.replays import ROOT, bindings, run
 from tests.e2e.test_cli import reprieve
 
 SHOP = ROOT / "examples" / "recordings" / "shop"
+PAGE = ROOT / "docs" / "tour.md"
+NEEDS_A_CLUSTER = "record -o"
+MEASURED = re.compile(r"in \d+ ms|\(\d+/s\)")
+
+
+def steps() -> Iterator[tuple[str, list[str]]]:
+    """Yield the page's commands of reprieve, and the lines that it shows of each."""
+    for block in re.findall(r"^```\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S):
+        for part in re.split(r"^\$ ", block.replace("\\\n", ""), flags=re.M)[1:]:
+            command, *shown = part.splitlines()
+            if command.startswith("reprieve ") and NEEDS_A_CLUSTER not in command:
+                yield command.removeprefix("reprieve "), shown
+
+
+def said(lines: str) -> list[str]:
+    """Return the lines of an output without what a wall clock measured."""
+    return [MEASURED.sub("~", line.rstrip()) for line in lines.splitlines()]
+
+
+def test_the_tour_is_literally_true_from_an_empty_folder(tmp_path: Path) -> None:
+    """Every command, in order; where the page shows "...", lines are left out."""
+    taken = 0
+    for command, shown in steps():
+        code = FAILED if "--assert" in command else 0
+        done = reprieve(tmp_path, *shlex.split(command), code=code, COLUMNS="80")
+        told, errors = iter(said(done.stdout)), said(done.stderr)
+        for line in said("\n".join(shown)):
+            assert line == "..." or line in errors or line in told, f"{command}\n{line}"
+        taken += 1
+    assert taken > 10
 
 
 def test_the_tours_run_preempts_the_reports_that_the_page_names(

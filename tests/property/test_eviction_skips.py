@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from replay.world.growth import Growth, UsageRule
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -133,11 +134,17 @@ def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
 
 
 def log(
-    told: list[trace_pb2.Record], config: eviction_pb2.EvictionConfig, *, tireless: bool
+    told: list[trace_pb2.Record],
+    config: eviction_pb2.EvictionConfig,
+    *,
+    tireless: bool,
+    usage: Sequence[UsageRule] = (),
 ) -> tuple[list[tuple[int, str]], int]:
     """Play, and return what was decided and how many steps that took."""
     kubelets, entries, nobody = Kubelets(config, tireless=tireless), list[Decision](), Nobody()
-    replay = Replay(nobody, kubelets, models=Models(), sink=entries.append, observer=nobody)
+    replay = Replay(
+        nobody, kubelets, models=Models(), sink=entries.append, observer=nobody, usage=usage
+    )
     replay.run(iter(told), Limits())
     kubelets.close()
     return [(each.at_ns, str(each.observed)) for each in entries], kubelets.steps
@@ -180,6 +187,33 @@ def test_stepping_every_node_decides_nothing_else(
     told = records(nodes) + shrunk(change)
     lazy, few = log(told, config, tireless=False)
     every, many = log(told, config, tireless=True)
+    assert lazy == every
+    assert few <= many
+
+
+rules = st.builds(
+    UsageRule,
+    resource=st.just("memory"),
+    growth=st.builds(
+        Growth,
+        start_bytes=st.sampled_from([None, 0, 300 << 20]),
+        more_bytes=st.integers(0, 900).map(lambda mib: mib << 20),
+        period_ns=st.sampled_from([20 * S, 60 * S]),
+    ),
+    namespace=st.just("default"),
+    name=st.sampled_from(["p1", "p2", "p11"]),
+)
+
+
+@pytest.mark.parametrize("config", [CONFIG, NOTIFIED], ids=["polled", "notified"])
+@settings(max_examples=25)
+@given(nodes=clusters, usage=st.lists(rules, min_size=1, max_size=3))
+def test_growing_pods_are_looked_at_in_time(
+    config: eviction_pb2.EvictionConfig, nodes: list[list[Segments]], usage: list[UsageRule]
+) -> None:
+    """As where every node is stepped for ever."""
+    lazy, few = log(records(nodes), config, tireless=False, usage=usage)
+    every, many = log(records(nodes), config, tireless=True, usage=usage)
     assert lazy == every
     assert few <= many
 

@@ -106,6 +106,7 @@ small = st.lists(st.integers(0, 4), min_size=NODES, max_size=NODES)
     raw=st.lists(st.tuples(small, st.integers(1, 3), st.booleans()), max_size=3),
     hashes=st.lists(st.integers(0, 2**64 - 1), min_size=NODES, max_size=NODES, unique=True),
     attempt=st.integers(0, 2**64 - 1),
+    places=st.permutations(range(NODES)),
 )
 def test_the_chosen_row_is_that_of_the_twin(
     refused: list[int],
@@ -113,8 +114,9 @@ def test_the_chosen_row_is_that_of_the_twin(
     raw: list[tuple[list[int], int, bool]],
     hashes: list[int],
     attempt: int,
+    places: list[int],
 ) -> None:
-    """Normalising, totals, ties and the keyed hash agree."""
+    """Normalising, totals, ties, the keyed hash and the order of names agree."""
     rows = [row for row in range(NODES) if refused[row] == 0]
     full_marks = sum(100 * weight for _, weight, reverse in raw if reverse)
     refuser = np.array(refused, dtype=np.int8)
@@ -129,9 +131,11 @@ def test_the_chosen_row_is_that_of_the_twin(
     chosen, feasible, total, ties = kernels.choose(
         NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
     )
+    first = kernels.choose_first(NODES, refuser, totals, np.array(places, dtype=np.int64))
+    assert first[1:] == (feasible, total, ties)
     assert feasible == len(rows)
     if not rows:
-        assert chosen == -1
+        assert (chosen, first[0]) == (-1, -1)
         return
     expected: dict[int, int] = {row: plain[row] for row in rows}
     for scores, weight, reverse in raw:
@@ -141,6 +145,7 @@ def test_the_chosen_row_is_that_of_the_twin(
     assert {row: int(totals[row]) for row in rows} == expected
     assert (total, ties) == (max(expected.values()), list(expected.values()).count(total))
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
+    assert first[0] == twins.first_row(list(expected.items()), places)
 
 
 @given(

@@ -1,12 +1,13 @@
 """Which of the best nodes is taken.
 
-v1.34 breaks ties at random; here a keyed hash does (services.scheduler.core.hashing). The preset
-v1.16 takes the best nodes in turn, along upstream's zone-interleaved node list.
+v1.34 breaks ties at random; here a keyed hash does (services.scheduler.core.hashing) or, where it
+is asked for, the order of the nodes' names. The preset v1.16 takes the best nodes in turn, along
+upstream's zone-interleaved node list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -96,6 +97,50 @@ class KeyedChoice:
         """Do nothing."""
 
 
+class NamedChoice:
+    """The best total; the least node name among equals, by the order of its bytes.
+
+    Source: hkust-adsl/kubernetes-scheduler-simulator, vendored generic_scheduler.go, selectHost.
+    """
+
+    __slots__ = ("_places", "_snapshot", "_up_to")
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._up_to = -1
+        self._places: Int64s = np.zeros(0, dtype=np.int64)
+
+    def choose(
+        self,
+        shape: Scored,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,  # noqa: ARG002 - not keyed
+        attempt: int,  # noqa: ARG002 - not keyed
+        tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
+    ) -> Choice:
+        """Return the choice for a pod's scheduling attempt."""
+        used = len(snapshot.columns.rows)
+        totals = shape.normalized_totals(refuser)
+        return Choice(*kernels.choose_first(used, refuser, totals, self._by_name(snapshot)))
+
+    def _by_name(self, snapshot: Snapshot) -> Int64s:
+        """Return the place of each row's node among all names, int64[nodes]."""
+        if self._snapshot is not snapshot or self._up_to != snapshot.node_log.end:
+            self._snapshot, self._up_to = snapshot, snapshot.node_log.end
+            self._places = np.zeros(snapshot.columns.capacity, dtype=np.int64)
+            rows = sorted(snapshot.listed_rows(), key=snapshot.name)
+            self._places[rows] = np.arange(len(rows))
+        return self._places
+
+    def mark(self) -> int:
+        """Return 0: a choice leaves nothing behind."""
+        return 0
+
+    def reset(self, mark: int) -> None:
+        """Do nothing."""
+
+
 class RoundRobinChoice:
     """The best total; among equals in the node list, number `last_node_index` modulo how many.
 
@@ -139,3 +184,10 @@ class RoundRobinChoice:
     def reset(self, mark: int) -> None:
         """Set the index back."""
         self.last_node_index = mark
+
+
+TIES: Mapping[str, Callable[[int], HostChoice]] = {
+    "hash": KeyedChoice,
+    "name": lambda _seed: NamedChoice(),
+}
+"""What a session can ask for in place of its rules' own choice, made from the seed."""

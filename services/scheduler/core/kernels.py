@@ -251,6 +251,18 @@ def normalize(
     return found
 
 
+@inlined
+def _best(used: int, refuser: Int8s, totals: Int64s) -> tuple[int, int]:
+    """Return how many rows are feasible, and the highest total among them."""
+    feasible = 0
+    highest = -(1 << 62)
+    for row in range(used):
+        fits = refuser[row] == 0
+        feasible += fits
+        highest = max(highest, totals[row] if fits else -(1 << 62))
+    return feasible, highest
+
+
 @compiled
 def choose(
     used: int, refuser: Int8s, totals: Int64s, name_hash: UInt64s, attempt: np.uint64
@@ -259,12 +271,7 @@ def choose(
 
     Among equals, the row of the smallest keyed hash is the best.
     """
-    feasible = 0
-    highest = -(1 << 62)
-    for row in range(used):
-        fits = refuser[row] == 0
-        feasible += fits
-        highest = max(highest, totals[row] if fits else -(1 << 62))
+    feasible, highest = _best(used, refuser, totals)
     found = -1
     least = np.uint64(0)
     ties = 0
@@ -275,4 +282,20 @@ def choose(
             if rank < least or found < 0:
                 found = row
                 least = rank
+    return found, feasible, highest, ties
+
+
+@compiled
+def choose_first(
+    used: int, refuser: Int8s, totals: Int64s, places: Int64s
+) -> tuple[int, int, int, int]:
+    """Return the same, where the row with the smallest place is the best among equals."""
+    feasible, highest = _best(used, refuser, totals)
+    found = -1
+    ties = 0
+    for row in range(used):
+        if refuser[row] == 0 and totals[row] == highest:
+            ties += 1
+            if found < 0 or places[row] < places[found]:
+                found = row
     return found, feasible, highest, ties

@@ -92,3 +92,9 @@ def best_row(totals: Sequence[tuple[int, int]], name_hashes: Sequence[int], atte
     highest = max(total for _, total in totals)
     ties = [row for row, total in totals if total == highest]
     return min(ties, key=lambda row: mixed(name_hashes[row], attempt))
+
+
+def first_row(totals: Sequence[tuple[int, int]], places: Sequence[int]) -> int:
+    """Return the row of the highest of (row, total), that with the smallest place among equals."""
+    highest = max(total for _, total in totals)
+    return min((row for row, total in totals if total == highest), key=lambda row: places[row])

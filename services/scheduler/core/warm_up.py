@@ -16,7 +16,7 @@ from services.kube.taints import Taint, TaintEffect
 from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice
+from services.scheduler.core.host_choice import KeyedChoice, NamedChoice
 from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
@@ -32,7 +32,9 @@ def warm_up() -> None:
     cycle = Cycle(Framework(snapshot), KeyedChoice(0))
     spec = PodSpec(containers=(Container(name="c", requests={"cpu": 100, "memory": 1 << 20}),))
     best_effort = PodSpec(containers=(Container(name="c"),))
-    cycle.schedule_pod(Pod(uid="b", namespace="", name="", spec=best_effort), 1)
+    first = Pod(uid="b", namespace="", name="", spec=best_effort)
+    Cycle(cycle.framework, NamedChoice()).schedule_pod(first, 1)
+    cycle.schedule_pod(first, 1)
     for number in range(3):
         pod = Pod(uid=str(number), namespace="", name="", spec=spec)
         cycle.schedule_pod(pod, 1)

@@ -8,20 +8,23 @@ from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.trace.order import OrderCheck
 from reprieve.trace.v1alpha1 import trace_pb2
-from tests.unit.overrides.traces import trace
+from tests.unit.overrides.traces import trace, with_controllers
 
 
 def changed(
-    *sets: str, drop: str = "", scale: str = "", arrivals: str = "", seed: int = 0
+    *sets: str, drop: str = "", scale: str = "", arrivals: str = "", usage: str = "", seed: int = 0
 ) -> list[trace_pb2.Record]:
     """Return the small trace with overrides."""
-    return list(Overrides.parse(sets, drop, scale, arrivals).records(trace, seed))
+    asked = (usage,) if usage else ()
+    return list(Overrides.parse(sets, drop, scale, arrivals, asked).records(trace, seed))
 
 
-def refusal(*sets: str, drop: str = "", scale: str = "", arrivals: str = "") -> str:
+def refusal(
+    *sets: str, drop: str = "", scale: str = "", arrivals: str = "", usage: str = ""
+) -> str:
     """Return why overrides are refused."""
     with pytest.raises(OverrideError) as found:
-        changed(*sets, drop=drop, scale=scale, arrivals=arrivals)
+        changed(*sets, drop=drop, scale=scale, arrivals=arrivals, usage=usage)
     return str(found.value)
 
 
@@ -73,9 +76,14 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
 def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None:
     """What eviction would do is not known then; with usage they are taken."""
     assert "the trace holds no usage" in refusal("evictionHard.memory.available=1Gi")
-    usage = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
-    chosen = Overrides.parse(("evictionHard.memory.available=1Gi",), "", "", "")
-    assert list(chosen.records(lambda: iter([usage]), 0)) == [usage]
+    profile = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
+    annotated = trace_pb2.Record()
+    template = annotated.create.deployment.spec.template
+    template.metadata.annotations["reprieve/usage-memory"] = "+1Mi/m"
+    for record in (profile, annotated):
+        chosen = Overrides.parse(("evictionHard.memory.available=1Gi",), "", "", "")
+        assert list(chosen.records(lambda told=record: iter([told]), 0)) == [record]  # type: ignore[misc] # bound at once
+    assert changed("evictionHard.memory.available=1Gi", usage="tier memory 1Gi") == list(trace())
 
 
 def test_setting_min_available_takes_max_unavailable_away() -> None:
@@ -176,3 +184,47 @@ def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:
     """With those that they have."""
     assert "the nodes have no gpu, but cpu" in refusal(arrivals="gpu=1.3")
     assert "write RESOURCE=RATIO" in refusal(arrivals="cpu")
+
+
+def test_usage_leaves_the_records_as_they_are() -> None:
+    """It is the world that matches pods, when their containers run."""
+    assert changed(usage="tier in (front, back), !gone memory 1Gi") == list(trace())
+    overrides = Overrides.parse((), "", "", "", ("prod/web-0 memory 1Gi", "tier memory +1Mi/s"))
+    assert [rule.name for rule in overrides.usage.values()] == ["web-0", ""]
+    assert overrides.to_mapping() == {"usage": ["prod/web-0 memory 1Gi", "tier memory +1Mi/s"]}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    ["tier=back", "app=ticker", "app=db,statefulset.kubernetes.io/pod-name=db-0", "prod/db-0"],
+)
+def test_usage_of_pods_of_templates_and_controllers_is_foreseen(selector: str) -> None:
+    """Also by the labels and names that controllers give."""
+    overrides = Overrides.parse((), "", "", "", (f"{selector} memory 1Gi",))
+    assert list(overrides.records(with_controllers, 0)) == list(with_controllers())
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ("tier=gold memory 1Gi", "touches nothing: the pods have tier=front"),
+        ("app=web memory 1Gi", "touches nothing: the pods have the labels tier"),
+        ("prod/web-1 memory 1Gi", "touches nothing: there are prod/on-n1, prod/web-0"),
+        ("tier=front gpu 1Gi", "'gpu' is nothing that nodes run short of"),
+        ("tier=front memory 1Gi/m", "'1Gi/m' is no usage; write 200Mi, +50Mi/m or 200Mi+50Mi/m"),
+        ("tier=front memory 1Xi", "unknown suffix"),
+        ("tier== = memory 1Gi", "is no label selector"),
+        ("memory 1Gi", "write a selector, a resource and a value"),
+    ],
+)
+def test_usage_that_cannot_be_made_says_what_there_is(usage: str, told: str) -> None:
+    """In a sentence that names the option."""
+    assert told in refusal(usage=usage)
+    assert refusal(usage=usage).startswith(f"--usage {usage!r}")
+
+
+def test_usage_without_eviction_touches_nothing() -> None:
+    """As thresholds do not."""
+    overrides = Overrides.parse((), "", "", "", ("tier memory 1Gi",))
+    with pytest.raises(OverrideError, match="touches nothing: --no-eviction is given"):
+        overrides.kubelet("", evicts=False)

@@ -18,17 +18,39 @@ def node(name: str, zone: str, cpu: str = "4") -> object_pb2.Object:
     return result
 
 
-def pod(name: str, node_name: str = "", priority_class: str = "batch") -> pod_pb2.Pod:
-    """Return a recorded pod that asks for a core."""
+def pod(
+    name: str, node_name: str = "", priority_class: str = "batch", tier: str = ""
+) -> pod_pb2.Pod:
+    """Return a recorded pod that asks for a core, with the label "tier" where one is given."""
     result = pod_pb2.Pod()
     result.metadata.name, result.metadata.namespace = name, "prod"
     result.metadata.uid = f"uid-{name}"
+    if tier:
+        result.metadata.labels["tier"] = tier
     container = result.spec.containers.add(name="main")
     container.resources.requests["cpu"] = "1"
     result.spec.priority_class_name = priority_class
     result.spec.priority = 10
     result.spec.node_name = node_name
     return result
+
+
+def with_controllers() -> Iterator[trace_pb2.Record]:
+    """Yield the trace with a CronJob "ticker", a StatefulSet "db", and a pod of a template."""
+    yield from trace()
+    ticker, db = object_pb2.Object(), object_pb2.Object()
+    ticker.cron_job.metadata.name, ticker.cron_job.metadata.namespace = "ticker", "prod"
+    template = ticker.cron_job.spec.job_template.spec.template
+    template.metadata.labels["app"] = "ticker"
+    db.stateful_set.metadata.name, db.stateful_set.metadata.namespace = "db", "prod"
+    db.stateful_set.spec.template.metadata.labels["app"] = "db"
+    template_of_one = trace_pb2.Template(id=1, pod=pod("", tier="back"))
+    from_template = trace_pb2.PodCreate(template_id=1)
+    from_template.pod.metadata.name = "one"
+    yield trace_pb2.Record(at_ns=90, sequence=90, create=ticker)
+    yield trace_pb2.Record(at_ns=91, sequence=91, create=db)
+    yield trace_pb2.Record(at_ns=92, sequence=92, template=template_of_one)
+    yield trace_pb2.Record(at_ns=93, sequence=93, pod_create=from_template)
 
 
 def trace() -> Iterator[trace_pb2.Record]:
@@ -44,7 +66,7 @@ def trace() -> Iterator[trace_pb2.Record]:
         {"create": budget},
         *({"create": node(f"n{number}", "ab"[number % 2])} for number in range(10)),
         {"pod_create": trace_pb2.PodCreate(pod=pod("on-n1", "n1"))},
-        {"pod_create": trace_pb2.PodCreate(pod=pod("web-0", priority_class="web"))},
+        {"pod_create": trace_pb2.PodCreate(pod=pod("web-0", priority_class="web", tier="front"))},
     ]
     for sequence, content in enumerate(contents, 1):
         yield trace_pb2.Record(at_ns=sequence, sequence=sequence, **content)  # type: ignore[arg-type] # one field

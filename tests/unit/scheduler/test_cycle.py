@@ -14,7 +14,7 @@ from services.scheduler.core.cycle import Cycle, CycleResult, NoNodes, Suggested
 from services.scheduler.core.diagnosis import fit_error_text, reason_counts
 from services.scheduler.core.evaluate import evaluate
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice, RoundRobinChoice
+from services.scheduler.core.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code
 from tests.builders import make_node, make_pod, requirement
@@ -127,6 +127,19 @@ def test_round_robin_takes_the_best_nodes_in_turn_zone_by_zone() -> None:
     taken = [node_of(cycle.schedule_pod(each, 1)) for each in (pod, pod, named, pod, pod)]
     assert taken == ["a1", "b1", "a2", "a2", "a1"]
     assert choice.last_node_index == 4
+
+
+def test_ties_by_name_take_the_least_name_among_the_best() -> None:
+    """Whatever the order in which nodes came, the pod, and the rows of nodes that have gone."""
+    snapshot = cluster({"n3": "4", "gone": "4", "n10": "4", "n2": "4", "a-small-one": "1"})
+    snapshot.remove_node("gone")
+    cycle = Cycle(Framework(snapshot), NamedChoice())
+    pods = [make_pod(f"pod-{number}").req(cpu="500m").obj() for number in range(5)]
+    assert {node_of(cycle.schedule_pod(pod, 1)) for pod in pods} == {"n10"}
+    snapshot.set_node(make_node("n1").capacity(cpu="4", memory="8Gi").obj())
+    result = cycle.schedule_pod(pods[0], 1)
+    assert isinstance(result, Suggested)
+    assert (result.node_name, result.tied, result.feasible) == ("n1", 4, 5)
 
 
 def test_a_nominated_node_is_taken_without_looking_further() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision
+from services.scheduler.core.host_choice import TIES
 from services.scheduler.core.options import Options
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
 from services.scheduler.core.queue_steps import Head, PopId
@@ -36,12 +38,14 @@ def test_enough_nodes_are_a_share_of_all(nodes: int, percentage: int, enough: in
     assert nodes_to_find(nodes, percentage) == enough
 
 
-def scheduler_of(nodes: int, *, sampling: int | None, own: int | None = None) -> Scheduler:
+def scheduler_of(
+    nodes: int, *, sampling: int | None, own: int | None = None, ties: str = "hash"
+) -> Scheduler:
     """Return a scheduler of empty nodes, the first one of which is full."""
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
     scheduler = Scheduler(
         Options(
-            rules=RULES["v1.34"],
+            rules=replace(RULES["v1.34"], host_choice=TIES[ties]),
             queue=QUEUE_RULES["v1.34"],
             profiles=(profile,),
             sampling=sampling,
@@ -95,6 +99,12 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
     assert isinstance(verdict, Binding)
     assert (verdict.evaluated, verdict.feasible) == (101, 100)
     assert scheduler.choice_mark() == 101
+
+
+def test_the_least_name_is_that_of_the_nodes_that_were_looked_at() -> None:
+    """The first 100 that fit, then the next, then from the beginning again."""
+    found = bindings(scheduler_of(250, sampling=40, ties="name"), 3)
+    assert [each.node_name for each in found] == ["n001", "n101", "n002"]
 
 
 def test_all_nodes_are_looked_at_unless_sampling_is_asked_for() -> None:

@@ -15,4 +15,4 @@ def test_warming_up_calls_every_kernel() -> None:
     found: dict[str, Any] = {name: e for name, e in named.items() if hasattr(e, "signatures")}
     helpers = {name for name in found if name.startswith("_")}
     assert {name for name in found if not found[name].signatures} <= helpers
-    assert len(found) - len(helpers) == 30
+    assert len(found) - len(helpers) == 31

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from replay.world.lookahead import (
     HORIZON_NS,
     Amounts,
     Bounds,
+    Sources,
+    int64s,
     look_again_ns,
     used_bytes,
 )
 from tests.unit.world.builders import S
 
 
-class Segments:
-    """A profile of (offset in s, memory, storage)."""
-
-    def __init__(self, *segments: tuple[int, int, int]) -> None:
-        offsets, memory, storage = zip(*segments, strict=True) if segments else ((), (), ())
-        self.offsets = np.array(offsets, dtype=np.int64) * S
-        self.memory = Amounts.of(memory)
-        self.storage = Amounts.of(storage)
+def together(*told: tuple[int, list[tuple[int, int, int]]]) -> Sources:
+    """Return sources of (start in ns, segments of (offset in s, memory, storage))."""
+    sources = Sources()
+    for start_ns, segments in told:
+        offsets = int64s([offset_s * S for offset_s, _, _ in segments])
+        memory = Amounts(offsets, [memory for _, memory, _ in segments])
+        storage = Amounts(offsets, [storage for _, _, storage in segments])
+        sources.memory.append((start_ns, memory))
+        sources.storage.append((start_ns, storage))
+    return sources
 
 
 def test_only_too_much_matters() -> None:
     """What is used at one moment counts together, and what is free again does not matter."""
-    sources = [
-        (0, Segments((0, 1, 0), (10, 3, 0), (20, 1, 0), (30, 3, 0))),
-        (0, Segments((0, 2, 0), (10, 1, 0), (30, 2, 0))),
-    ]
+    sources = together(
+        (0, [(0, 1, 0), (10, 3, 0), (20, 1, 0), (30, 3, 0)]),
+        (0, [(0, 2, 0), (10, 1, 0), (30, 2, 0)]),
+    )
     assert look_again_ns(sources, 0, Bounds(memory=4)) == 30 * S
     assert look_again_ns(sources, 0, Bounds(memory=3)) == 10 * S
     assert look_again_ns(sources, 30 * S, Bounds(memory=4)) is None
     assert look_again_ns(sources, 0, Bounds(memory=5)) is None
     assert look_again_ns(sources, 0, Bounds(storage=0)) is None
-    assert look_again_ns([], 0, Bounds(memory=0)) is None
+    assert look_again_ns(Sources(), 0, Bounds(memory=0)) is None
 
 
 def test_either_resource_may_matter_first() -> None:
     """Each against its own bound."""
-    sources = [(5 * S, Segments((0, 1, 1), (10, 1, 9), (20, 9, 9)))]
+    sources = together((5 * S, [(0, 1, 1), (10, 1, 9), (20, 9, 9)]))
     assert look_again_ns(sources, 5 * S, Bounds(memory=5, storage=5)) == 15 * S
     assert look_again_ns(sources, 5 * S, Bounds(memory=5)) == 25 * S
 
@@ -48,7 +50,7 @@ def test_either_resource_may_matter_first() -> None:
 def test_profiles_whose_most_together_is_allowed_are_never_looked_at_again() -> None:
     """However far they go; those that only may exceed it are, at the end of the look ahead."""
     far_s = 5 * HORIZON_NS // S
-    sources = [(0, Segments((0, 1, 0), (far_s, 4, 0))), (0, Segments((0, 3, 0), (7, 0, 0)))]
+    sources = together((0, [(0, 1, 0), (far_s, 4, 0)]), (0, [(0, 3, 0), (7, 0, 0)]))
     assert look_again_ns(sources, 0, Bounds(memory=7)) is None
     assert look_again_ns(sources, 0, Bounds(memory=6)) == HORIZON_NS
     assert look_again_ns(sources, HORIZON_NS, Bounds(memory=6)) is None
@@ -57,12 +59,12 @@ def test_profiles_whose_most_together_is_allowed_are_never_looked_at_again() -> 
 def test_what_lies_beyond_the_horizon_is_found_later() -> None:
     """Long profiles are not read to their end at once."""
     far_s = HORIZON_NS // S + 7
-    sources = [(0, Segments((0, 1, 0), (far_s, 7, 0)))]
+    sources = together((0, [(0, 1, 0), (far_s, 7, 0)]))
     assert look_again_ns(sources, 0, Bounds(memory=2)) == HORIZON_NS
     assert look_again_ns(sources, HORIZON_NS, Bounds(memory=2)) == far_s * S
 
 
 def test_a_profile_uses_nothing_before_its_first_segment() -> None:
     """And its last amounts for ever."""
-    sources = [(100 * S, Segments((5, 1, 2), (10, 3, 4))), (0, Segments())]
+    sources = together((100 * S, [(5, 1, 2), (10, 3, 4)]), (0, []))
     assert [used_bytes(sources, now_s * S) for now_s in (104, 105, 999)] == [(0, 0), (1, 2), (3, 4)]

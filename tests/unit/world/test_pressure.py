@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from replay.world.growth import UsageRule, parse_growth
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
@@ -142,12 +143,17 @@ def at(second: int, record: trace_pb2.Record) -> trace_pb2.Record:
 
 
 def play(
-    kubelets: FakeKubelets, *records: trace_pb2.Record, until_s: int | None = None
+    kubelets: FakeKubelets,
+    *records: trace_pb2.Record,
+    until_s: int | None = None,
+    rules: Sequence[UsageRule] = (),
 ) -> tuple[Replay, NoRoom, End, list[trace_pb2.Decision]]:
     """Play records on a node "n" of 4 GiB."""
     scheduler, entries = NoRoom(), list[trace_pb2.Decision]()
     models = Models(pod_gc_ns=0)
-    replay = Replay(scheduler, kubelets, models=models, sink=entries.append, observer=scheduler)
+    replay = Replay(
+        scheduler, kubelets, models=models, sink=entries.append, observer=scheduler, usage=rules
+    )
     until_ns = None if until_s is None else until_s * S
     end = replay.run(iter([create(make_node()), *records]), Limits(until_ns=until_ns))
     return replay, scheduler, end, entries
@@ -357,3 +363,79 @@ def test_a_node_without_pressure_takes_every_pod_unasked() -> None:
     replay, _, _, _ = play(kubelets, usage((0, 100)), pod("a"), at(5, bare("late")), until_s=8)
     assert kubelets.asked == []
     assert replay.cluster.pods["uid-late"].message.status.phase == "Running"
+
+
+def grows(name: str, value: str, resource: str = "memory") -> UsageRule:
+    """Return what a pod is said to use."""
+    growth = parse_growth(value)
+    return UsageRule(resource=resource, growth=growth, namespace="default", name=name)
+
+
+def mib_left(kubelets: FakeKubelets) -> list[tuple[int, int]]:
+    """Return the second of each step, and the memory that it saw available."""
+    return [
+        (step.at_ns // S, step.observations.memory.available_bytes >> 20) for step in kubelets.steps
+    ]
+
+
+def test_a_pod_that_is_said_to_grow_is_evicted_in_time() -> None:
+    """3 GiB of 4 may be used; 100 MiB and 60 a minute are more in the 298th 10 s."""
+    kubelets = FakeKubelets(calms=True)
+    _, _, end, entries = play(kubelets, pod("a", 0), rules=[grows("a", "100Mi+60Mi/m")])
+    evicted = [each for each in entries if each.observed.HasField("evicted")]
+    assert [each.at_ns // S for each in evicted] == [2980]
+    assert mib_left(kubelets)[:2] == [(0, 3996), (2980, 1016)]
+    assert end is End.SETTLED
+
+
+def test_a_growth_without_a_start_comes_on_top_of_what_the_trace_tells() -> None:
+    """One with a start takes its place; a later rule that of an earlier one."""
+    told = [usage((0, 1000), (10, 1500)), pod("a")]
+    seen = []
+    for rules in (
+        [grows("a", "+60Mi/m")],
+        [grows("a", "7Mi"), grows("a", "200Mi+60Mi/m")],
+    ):
+        kubelets = FakeKubelets()
+        play(kubelets, *told, until_s=25, rules=rules)
+        seen.append([left for _, left in mib_left(kubelets)])
+    assert seen == [[3096, 2586, 2576], [3896, 3886, 3876]]
+
+
+def test_a_pod_grows_from_when_the_replay_knows_of_it() -> None:
+    """Not from a start of weeks ago."""
+    kubelets = FakeKubelets()
+    made = make_pod("a", node="n", ready=True)
+    play(kubelets, at(5000, create_pod(made)), until_s=5011, rules=[grows("a", "1Mi+6Mi/m")])
+    assert mib_left(kubelets) == [(5000, 4095), (5010, 4094)]
+
+
+def test_an_annotation_says_what_a_pod_uses() -> None:
+    """A rule takes its place; one that cannot be read refuses the pod."""
+    made = make_pod("a", node="n")
+    made.metadata.annotations["reprieve/usage-memory"] = "96Mi"
+    seen = []
+    for rules in ([], [grows("a", "196Mi")], [grows("a", "1Gi", "ephemeral-storage")]):
+        kubelets = FakeKubelets()
+        play(kubelets, create_pod(made), until_s=1, rules=rules)
+        seen.append(mib_left(kubelets))
+    assert seen == [[(0, 4000)], [(0, 3900)], [(0, 4000)]]
+    made.metadata.annotations["reprieve/usage-memory"] = "lots"
+    replay, _, _, _ = play(FakeKubelets(), create_pod(made))
+    ((_, note),) = replay.journal.notes
+    assert "[reprieve/usage-memory]: 'lots' is no usage; write 200Mi" in note
+
+
+def test_a_replay_does_not_go_on_for_what_grows_again_in_the_place_of_the_evicted() -> None:
+    """Its owner makes one after the other, and each would be evicted."""
+    kubelets = FakeKubelets(calms=True)
+    owned = [make_pod(name, node="n", owner="web") for name in "ab"]
+    rules = [grows(name, "2000Mi+120Mi/m") for name in "ab"]
+    told = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
+    replay, _, end, entries = play(kubelets, *told, rules=rules)
+    evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+    assert (evicted, end) == ([540], End.SETTLED)
+    assert "usage" in {kind for kind, _ in replay.journal.notes}
+    _, _, _, entries = play(kubelets, *told, rules=rules, until_s=5000)
+    evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+    assert evicted == [540, 1542]

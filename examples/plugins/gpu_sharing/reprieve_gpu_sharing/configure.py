@@ -1,18 +1,20 @@
 """The scheduler configurations of three policies for a trace: random, best fit, and FGD.
 
-    python -m reprieve_gpu_sharing.configure FOLDER TRACE...
+    python -m reprieve_gpu_sharing.configure [--popularity 0.95] FOLDER TRACE...
 
-FGD's workload is the distribution of the trace's own pods, pods without a GPU among them.
+FGD's workload is the distribution of the trace's own pods, pods without a GPU among them: all kinds
+of tasks, as in the paper, or with `--popularity` the most frequent ones that make up that share of
+the pods, as in the paper's artefact.
 
-Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4, where every kind of task
-counts. (The artefact of the paper can leave out the rarest kinds.)
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4;
+hkust-adsl/kubernetes-scheduler-simulator pkg/utils/frag.go, GetTypicalPods.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import yaml
@@ -27,8 +29,13 @@ _Kind = tuple[int, int, int, tuple[str, ...]]
 _RANDOM, _BEST_FIT, _FGD = "random", "best-fit", "fgd"
 
 
-def workload(records: Iterable[trace_pb2.Record]) -> list[dict[str, object]]:
-    """Return the kinds of tasks of a trace, the most frequent first."""
+def workload(
+    records: Iterable[trace_pb2.Record], popularity: float = 1.0
+) -> list[dict[str, object]]:
+    """Return the kinds of tasks of a trace, the most frequent first, and then the largest.
+
+    As many as make up the share `popularity` of the pods; their shares are counts.
+    """
     counts: Counter[_Kind] = Counter()
     templates: dict[int, pod_pb2.PodSpec] = {}
     for record in records:
@@ -37,12 +44,19 @@ def workload(records: Iterable[trace_pb2.Record]) -> list[dict[str, object]]:
         elif record.HasField("pod_create"):
             create = record.pod_create
             counts[_kind(templates.get(create.template_id, create.pod.spec))] += 1
-    return [
-        {"cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models), "share": count}
-        for (cpu, gpus, milli, models), count in sorted(
-            counts.items(), key=lambda item: (-item[1], item[0])
+    wanted = popularity * counts.total()
+    kinds: list[dict[str, object]] = []
+    for count, (cpu, milli, gpus, models) in sorted(
+        ((count, kind) for kind, count in counts.items()), reverse=True
+    ):
+        if wanted <= 0:
+            break
+        wanted -= count
+        kinds.append(
+            {"cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}
+            | {"share": count}
         )
-    ]
+    return kinds
 
 
 def configuration(policy: str, kinds: list[dict[str, object]]) -> dict[str, object]:
@@ -86,19 +100,36 @@ def _kind(spec: pod_pb2.PodSpec) -> _Kind:
         for value in expression.values
     )
     each = amounts.get(MILLI, 0) // gpus if gpus else 0
-    return amounts.get("cpu", 0), gpus, each, tuple(models)
+    return amounts.get("cpu", 0), each, gpus, tuple(models)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write random.yaml, best-fit.yaml and fgd.yaml into a folder."""
-    if len(sys.argv) < 3:
-        sys.exit("usage: python -m reprieve_gpu_sharing.configure FOLDER TRACE...")
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    kinds = workload(open_trace(sys.argv[2:]))
+    parser = argparse.ArgumentParser(
+        prog="reprieve_gpu_sharing.configure", description=main.__doc__
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("trace", nargs="+")
+    parser.add_argument(
+        "--popularity",
+        type=_share,
+        default=1.0,
+        metavar="SHARE",
+        help="the share of the pods, above 0, whose kinds count in FGD's workload (default: all)",
+    )
+    asked = parser.parse_args(arguments)
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    kinds = workload(open_trace(asked.trace), asked.popularity)
     for policy in (_RANDOM, _BEST_FIT, _FGD):
         text = yaml.safe_dump(configuration(policy, kinds), sort_keys=False)
-        (folder / f"{policy}.yaml").write_text(text, encoding="utf-8")
+        (asked.folder / f"{policy}.yaml").write_text(text, encoding="utf-8")
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError("write a share above 0 and up to 1, such as 0.95")
+    return share
 
 
 if __name__ == "__main__":

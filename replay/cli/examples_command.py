@@ -1,0 +1,66 @@
+"""`reprieve examples`: write the examples that come with Reprieve into a folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from replay.cli.errors import REFUSED, ExitError, os_problem
+
+_MADE = frozenset({"__pycache__", "node_modules"})
+"""Folders that using an example in place leaves in it."""
+
+
+def bundled_examples() -> Path:
+    """Return the folder of the examples: in the installed package, or in a clone's root."""
+    package = Path(str(files("replay")))
+    installed = package / "examples"
+    return installed if installed.is_dir() else package.parent / "examples"
+
+
+@click.command(name="examples")
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="The folder, which is made where it is missing.",
+)
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def command(*, folder: Path, force: bool) -> None:
+    """Write the examples into a folder: traces, a recording, plugins, an extender.
+
+    The tour (docs/tour.md) begins with this.
+
+    \b
+    Examples:
+      reprieve examples -o examples
+      reprieve replay examples/traces/four-tiers.ktr
+    """
+    source = bundled_examples()
+    wanted = {path: folder / path.relative_to(source) for path in _files(source)}
+    taken = [path for path in wanted.values() if path.exists()]
+    if taken and not force:
+        more = f", and {len(taken) - 1} others" if len(taken) > 1 else ""
+        raise ExitError(REFUSED, f"{taken[0]} is there{more}: name another folder, or give --force")
+    try:
+        for path, target in wanted.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            click.echo(target)
+    except OSError as error:
+        raise ExitError(REFUSED, os_problem(error)) from error
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if path.name not in _MADE and path.suffix != ".egg-info":
+                yield from _files(path)
+        elif path.suffix not in {".pyc", ".nbc", ".nbi"}:
+            yield path
