@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from replay.overrides.inventory import amounts
-from replay.overrides.requests import pod_requests
 from replay.results.history import Change, ClusterHistory, Verb
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import LOCAL_STORAGE
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.requests import PODS, pod_requests
+from services.rpc.kube_spec import PodSpecInterner
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -132,12 +133,13 @@ def _note_end(found: RunFacts, history: ClusterHistory) -> None:
             status = message.status
             found.allocatable.update(amounts(status.allocatable or status.capacity))
     found.nodes = len(nodes)
+    specs = PodSpecInterner()
     for pod in _pods(history):
         if pod.status.phase in _TERMINAL:
             continue
         if pod.spec.node_name in nodes:
-            found.allocated.update(pod_requests(pod.spec))
-            found.allocated["pods"] += 1
+            found.allocated.update(pod_requests(specs.spec(pod.spec)))
+            found.allocated[PODS] += 1
         elif not pod.spec.node_name:
             found.pods[f"{pod.metadata.namespace}/{pod.metadata.name}"].pending = True
 
