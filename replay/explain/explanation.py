@@ -196,7 +196,8 @@ class Explanation:
     fast_path: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
     filter_order: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    skipped_filters: tuple[str, ...] = ()
+    skipped_scores: tuple[str, ...] = ()
     best: tuple[Node, ...] = ()
     runner_up: RunnerUp | None = None
     refused: tuple[RefusedNodes, ...] = ()
