@@ -69,7 +69,8 @@ class Candidate:
     """A node where deleting pods lets the pod in, and what it is judged by.
 
     `reprieved` pods of lower priority may stay: with each of them back, most important first and
-    those whose deletion violates a budget before all, the pod still fits.
+    those whose deletion violates a budget before all, the pod still fits. `sum_priorities` is
+    upstream's criterion, which adds 2^31 to each victim's priority.
     """
 
     node: str

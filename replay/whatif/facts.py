@@ -62,20 +62,20 @@ class RunFacts:
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
 
-    def wait_ns(self, pod: PodFacts) -> int:
-        """Return how long a pod has waited in all, up to the end where it still does."""
-        still = self.end_ns - pod.pending_since_ns if pod.pending else 0
-        return sum(pod.waited_ns) + still
+    def still_waiting_ns(self, pod: PodFacts) -> int:
+        """Return how long a pod without a node has waited by the end, 0 for any other."""
+        return self.end_ns - pod.pending_since_ns if pod.pending else 0
 
 
 def read_facts(run: RunDirectory) -> RunFacts:
     """Read a run. Raises RunError for one that cannot be read."""
     found, history, uids = RunFacts(), ClusterHistory(), dict[str, PodFacts]()
+    played_ns = run.manifest().end_ns
     is_first = True
     for round_ in run.rounds():
         if is_first:
             found.start_ns, is_first = round_.at_ns, False
-        found.end_ns = round_.at_ns
+        found.end_ns = max(round_.at_ns, played_ns)
         for event in round_.events:
             change = history.take(event)
             if change is not None and isinstance(change.message, pod_pb2.Pod):
