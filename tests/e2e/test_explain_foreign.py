@@ -125,7 +125,7 @@ def run(elsewhere: Elsewhere, tmp_path: Path) -> RunDirectory:
         run_path=tmp_path / "run",
         sampling=NO_SPANS,
     )
-    records = trace([DEMOS / "nginx-preemption.jsonl"])
+    records = iter(trace([DEMOS / "nginx-preemption.jsonl"]))
     return run_replay(settings, records, lambda _now_ns, _cluster, _tally: None).run
 
 
