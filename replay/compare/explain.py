@@ -124,10 +124,6 @@ class Explainer:
             if count > 1:
                 text += f", and {count - 1} later ones"
             yield Reason.LATE, text, Sight(position=late, assumed=decided)
-        for node, ends in unseen_ends(self._events, decision):
-            names = ", ".join(named(self._events[place], until_ns) for place in ends)
-            text = f"agrees where on node {node} was not seen yet: {names}"
-            yield Reason.LATE, text, Sight(position=here, assumed=decided, unseen=ends)
         assumed = dict(decided)
         for each in after[:_GREEDY_MAX]:
             assumed[each.pod.uid] = each.node
@@ -137,6 +133,10 @@ class Explainer:
             text = f"agrees where {each.pod.name}, bound before it, was decided after"
             undecided = frozenset({each.pod.uid})
             yield Reason.ORDER, text, Sight(position=here, assumed=decided, undecided=undecided)
+        for node, ends in unseen_ends(self._events, decision):
+            names = ", ".join(named(self._events[place], until_ns) for place in ends)
+            text = f"agrees where on node {node} was not seen yet: {names}"
+            yield Reason.LATE, text, Sight(position=here, assumed=decided, unseen=ends)
 
     def _greedy(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
         """Let concurrent pods take first what is better than the recorded node."""
