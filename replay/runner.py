@@ -18,7 +18,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.checkpoints import Checkpoints
 from replay.results.eviction_spans import synchronize_attributes
-from replay.results.manifest import Manifest, trace_files
+from replay.results.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.recorder import Recorder
 from replay.results.run_directory import SPANS, RunDirectory
 from replay.results.summary import Summary, summarize
@@ -26,7 +26,7 @@ from replay.results.tally import Tally
 from replay.world.cluster import Cluster
 from replay.world.growth import UsageRule
 from replay.world.models import Models
-from replay.world.replay import Limits, Replay
+from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -36,9 +36,6 @@ from services.rpc.client import PLAIN, ClientTls
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
-
-EMBEDDED, IN_PROCESS = "embedded", "in process"
-"""How the services of a run were started, where they have no address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +123,7 @@ def run_replay(
         if eviction is not None:
             stack.callback(eviction.close)
         run = _directory(settings)
-        manifest = _manifest(settings)
+        manifest = _manifest(settings, scheduler)
         run.write_manifest(manifest)
         recorder = stack.enter_context(
             Recorder(
@@ -181,7 +178,12 @@ def run_replay(
             services=_services(settings),
         )
         run.write_summary(summary.to_mapping())
-        run.write_manifest(manifest.ended(end.value, header.kubernetes_version))
+        stopped_ns = {
+            End.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
+            End.WINDOW: header.window_end_ns,
+        }
+        end_ns = max(replay.now_ns, stopped_ns.get(end, 0))
+        run.write_manifest(manifest.ended(end.value, header.kubernetes_version, end_ns=end_ns))
         return Finished(run=run, replay=replay, summary=summary, delivery=delivery, usage=usage)
 
 
@@ -231,7 +233,7 @@ def _directory(settings: Settings) -> RunDirectory:
     return RunDirectory.create_next(first.partition(".")[0] or "trace")
 
 
-def _manifest(settings: Settings) -> Manifest:
+def _manifest(settings: Settings, scheduler: SchedulerService) -> Manifest:
     files = [path for path in settings.trace_paths if path.is_file()]
     for folder in settings.trace_paths:
         if folder.is_dir():
@@ -253,6 +255,7 @@ def _manifest(settings: Settings) -> Manifest:
         },
         models=dataclasses.asdict(settings.models),
         services=_services(settings),
+        decided_by=scheduler.implementation,
         batch_size=settings.scheduler.batch_size,
         spans=str(settings.sampling),
         argv=settings.argv,

@@ -121,6 +121,11 @@ class SchedulerService:
         """Return the scheduler names whose pods it schedules."""
         return frozenset(self.opened.scheduler_names or (DEFAULT_SCHEDULER,))
 
+    @property
+    def implementation(self) -> str:
+        """Return what it calls itself, name and version; "" where it says neither."""
+        return f"{self.opened.implementation} {self.opened.version}".strip()
+
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
         self._session.follow(traceparent)

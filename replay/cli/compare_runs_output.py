@@ -91,12 +91,11 @@ def _print_groups(groups: tuple[Group, ...], console: Console, *, wide: bool) ->
 
 
 def _befell(group: Group, *, wide: bool) -> Iterator[str]:
-    totals = {"waited longer": group.longer_ns, "waited shorter": group.shorter_ns}
     for kind in KINDS:
         count = group.counts.get(kind)
         if not count:
             continue
-        total = f" by {simulated(totals[kind])} in all" if kind in totals else ""
+        total = f" by {simulated(group.totals_ns[kind])} in all" if kind in group.totals_ns else ""
         names = f": {', '.join(group.samples[kind])}" if wide else ""
         yield f"{count:,} {kind}{total}{names}"
 

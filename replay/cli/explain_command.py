@@ -43,7 +43,7 @@ from services.rpc.client import ClientTls, tls_options
     "--scheduler",
     default="",
     metavar="HOST:PORT",
-    help="A scheduler service elsewhere to tell the run to. Default: child processes.",
+    help="A scheduler service to tell the run to. Default: the one that made the run.",
 )
 @tls_options("", "that service")
 @click.option(

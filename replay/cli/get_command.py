@@ -20,7 +20,8 @@ from replay.results.run_directory import RunDirectory
     "--at",
     "offset_ns",
     type=DURATION,
-    help="The moment, from the run's beginning. Default: the end; with -w the beginning.",
+    help="The moment, from the run's beginning, not after its end. Default: the end; with -w "
+    "the beginning.",
 )
 @click.option("-w", "--watch", is_flag=True, help="A row for every change from then on.")
 @click.option(

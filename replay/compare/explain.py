@@ -13,11 +13,12 @@ from typing import Protocol
 
 from replay.compare.recorded import Kind, RecordedDecision, Recording, Scored
 from replay.compare.state import Cluster, RecordedState, Sight
+from replay.compare.unseen import LAG_NS, moment_ns, named, unseen_ends
 from replay.compare.verdict import judged
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
 WINDOW_NS = 1_000_000_000
-"""How far from a decision others count as concurrent, and events as possibly not seen yet."""
+"""How far from a decision others count as concurrent."""
 _LATE_MAX = 24
 _CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
@@ -117,9 +118,9 @@ class Explainer:
                     text,
                     Sight(position=here, assumed=assumed, undecided=last),
                 )
+        until_ns = moment_ns(self._events, decision)
         for count, late in enumerate(self._late(decision), 1):
-            changed = self._events[late].ref
-            text = f"agrees before the change of {changed.kind} {changed.name} was seen"
+            text = f"agrees before {named(self._events[late], until_ns)} was seen"
             if count > 1:
                 text += f", and {count - 1} later ones"
             yield Reason.LATE, text, Sight(position=late, assumed=decided)
@@ -132,6 +133,10 @@ class Explainer:
             text = f"agrees where {each.pod.name}, bound before it, was decided after"
             undecided = frozenset({each.pod.uid})
             yield Reason.ORDER, text, Sight(position=here, assumed=decided, undecided=undecided)
+        for node, ends in unseen_ends(self._events, decision):
+            names = ", ".join(named(self._events[place], until_ns) for place in ends)
+            text = f"agrees where on node {node} was not seen yet: {names}"
+            yield Reason.LATE, text, Sight(position=here, assumed=decided, unseen=ends)
 
     def _greedy(self, decision: RecordedDecision, decided: dict[str, str]) -> Explanation | None:
         """Let concurrent pods take first what is better than the recorded node."""
@@ -170,10 +175,11 @@ class Explainer:
     def _late(self, decision: RecordedDecision) -> Iterator[int]:
         """Yield positions before the decision's, each one change that matters earlier."""
         came = self._came.get(decision.pod.uid, 0)
+        until_ns = moment_ns(self._events, decision)
         count = 0
         for place in range(decision.position - 1, came, -1):
             event = self._events[place]
-            if decision.at_ns - event.at_ns > WINDOW_NS or count == _LATE_MAX:
+            if until_ns - event.at_ns > LAG_NS or count == _LATE_MAX:
                 return
             if event.matters:
                 count += 1

@@ -27,8 +27,9 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What of a recording counts as seen: the events before `position`.
+    """What of a recording counts as seen: the events before `position`, but not the `unseen` ones.
 
+    The object of an unseen event stands as it was before it, whatever befell it later.
     `assumed` are pods by UID that count as being on a node whatever the events say, `undecided` are
     pods that count as being on none.
     """
@@ -36,6 +37,7 @@ class Sight:
     position: int
     assumed: Mapping[str, str]
     undecided: Set[str] = frozenset()
+    unseen: Sequence[int] = ()
 
 
 class RecordedState:
@@ -100,6 +102,8 @@ class RecordedState:
             _put(objects, event.key, event.old)
         for event in self._events[self.position : position]:
             _put(objects, event.key, event.new)
+        for place in sorted(sight.unseen, reverse=True):
+            _put(objects, self._events[place].key, self._events[place].old)
         judged = objects.pop((uid,), None)
         if judged is None:
             return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 
+from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.explain.costs import with_moment
 from replay.explain.eviction import eviction_of
@@ -27,9 +29,7 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.client import PLAIN, ClientTls
-from services.rpc.version import package_version
 
-_EMBEDDED = "embedded"
 _SUB_QUEUES = {
     queue_pb2.SUB_QUEUE_ACTIVE: "activeQ",
     queue_pb2.SUB_QUEUE_BACKOFF: "backoffQ",
@@ -45,34 +45,65 @@ def explain(
 ) -> Explanation:
     """Return why a pod's attempt came as it did, with the best `top` of each list.
 
-    The run is told again to the scheduler at `address`, "" starts one. Raises RunError for what the
-    run does not hold, BackendError where the services fail.
+    The run is told again to the scheduler at `address`; "" is the one that made it: at its address,
+    or started anew where the run had one of its own. Raises RunError for what the run does not
+    hold and where the service that made it is not there, BackendError where the services fail.
     """
     found = find_target(run, wish)
     manifest = run.manifest()
     target = with_moment(run, manifest, found)
     if target.entry is None and target.eviction is not None:
         return _came_bound(run, target, target.eviction, top)
-    if address:
-        return _explained(run, manifest, target, top, address, tls)
-    with EmbeddedServices(eviction=False) as embedded:
-        here = embedded.addresses["scheduler"]
-        return _explained(run, manifest, target, top, here, PLAIN)
+    with contextlib.ExitStack() as stack:
+        if address:
+            rerun = _open(run, manifest, address, tls)
+        elif manifest.scheduler_address:
+            rerun = _open_again(run, manifest, tls)
+        else:
+            embedded = stack.enter_context(EmbeddedServices(eviction=False, in_process=True))
+            rerun = _open(run, manifest, embedded.addresses["scheduler"], PLAIN)
+        return _explained(run, manifest, target, top, rerun)
+
+
+def _open(run: RunDirectory, manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
+    config = config_of(manifest)
+    config.recorded_extenders = run.has_extenders
+    return Rerun(address, config, tls)
+
+
+def _open_again(run: RunDirectory, manifest: Manifest, tls: ClientTls) -> Rerun:
+    """Open a session with the service that made the run. Raises RunError where it is gone."""
+    address = manifest.scheduler_address
+    choice = "start it there again, or name another one by --scheduler HOST:PORT"
+    try:
+        rerun = _open(run, manifest, address, tls)
+    except BackendError as error:
+        raise RunError(
+            f"the run was decided by {_made_by(manifest)}, which is not there: {choice} ({error})"
+        ) from error
+    if manifest.decided_by != rerun.implementation:
+        rerun.close()
+        now = rerun.implementation or "one that does not name itself"
+        raise RunError(f"the run was decided by {_made_by(manifest)}; there is {now} now: {choice}")
+    return rerun
+
+
+def _made_by(manifest: Manifest) -> str:
+    """Return what the run's scheduler was, and where."""
+    at = f"at {manifest.scheduler_address}" if manifest.scheduler_address else "of its own"
+    return f"the scheduler {at}" + (f" ({manifest.decided_by})" if manifest.decided_by else "")
 
 
 def _explained(
-    run: RunDirectory, manifest: Manifest, target: Target, top: int, address: str, tls: ClientTls
+    run: RunDirectory, manifest: Manifest, target: Target, top: int, rerun: Rerun
 ) -> Explanation:
-    config = config_of(manifest)
-    config.recorded_extenders = run.has_extenders
     checkpoint = None if run.has_extenders else last_before(run.path, target.from_ns)
-    rerun = Rerun(address, config, tls)
     try:
         found = rerun.find(run.retold(), target, checkpoint)
     finally:
         rerun.close()
     _check(target, found.outcome)
-    return _put_together(run, manifest, target, found, rerun.queue, top)
+    return _put_together(run, manifest, target, found, rerun, top)
 
 
 def _came_bound(
@@ -103,12 +134,10 @@ def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
     else:
         message = outcome.unschedulable.message or outcome.failure.message
         same = message == observed.failed_scheduling.message
-    logged = next(_nominations(target, entry), None)
-    if logged is not None and logged.node_name:
-        preemption = outcome.unschedulable.preemption
-        victims = [victim.pod.uid for victim in preemption.victims]
-        same &= logged.node_name == preemption.node_name
-        same &= [victim.uid for victim in logged.victims] == victims
+    logged = next(_nominations(target, entry), trace_pb2.Nominated())
+    preemption = outcome.unschedulable.preemption
+    same &= logged.node_name == preemption.node_name
+    same &= [each.uid for each in logged.victims] == [each.pod.uid for each in preemption.victims]
     if not same or outcome.attempts != target.attempt:
         raise RunError(STRAYED)
 
@@ -130,7 +159,7 @@ def _put_together(
     manifest: Manifest,
     target: Target,
     found: Found,
-    queue: queue_pb2.QueueConfig,
+    rerun: Rerun,
     top: int,
 ) -> Explanation:
     evaluation, outcome, entry = found.evaluation, found.outcome, target.entry
@@ -164,7 +193,8 @@ def _put_together(
         fast_path=evaluation.fast_path,
         weights=dict(evaluation.weights),
         filter_order=tuple(evaluation.filter_order),
-        skipped=tuple(sorted({*evaluation.skipped_filters, *evaluation.skipped_scores})),
+        skipped_filters=tuple(sorted(evaluation.skipped_filters)),
+        skipped_scores=tuple(sorted(evaluation.skipped_scores)),
         best=tuple(_node(each) for each in fitting[:top]),
         runner_up=_runner_up(fitting) if node and decision == "scheduled" else None,
         refused=groups[:top],
@@ -172,10 +202,10 @@ def _put_together(
         preemption=(
             preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
         ),
-        waiting=_waiting(found, queue),
+        waiting=_waiting(found, rerun.queue),
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
         afterwards=tuple(_afterwards(target))[:top],
-        notes=tuple(_notes(manifest, bind, len(evaluation.nodes))),
+        notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
     )
 
 
@@ -269,12 +299,12 @@ def _befell(observed: trace_pb2.Observed) -> str:
     return ""
 
 
-def _notes(manifest: Manifest, bind: scheduler_pb2.Bind, nodes: int) -> Iterator[str]:
-    made_by = manifest.services.get("scheduler", _EMBEDDED)
-    if made_by != _EMBEDDED:
-        yield f"the run's own scheduler was at {made_by}; it was told again to another one"
-    if manifest.version != package_version():
-        yield f"the run was made by version {manifest.version}, told again by {package_version()}"
+def _notes(
+    manifest: Manifest, implementation: str, bind: scheduler_pb2.Bind, nodes: int
+) -> Iterator[str]:
+    if manifest.decided_by != implementation:
+        now = implementation or "one that does not name itself"
+        yield f"the run was decided by {_made_by(manifest)} and is told again to {now}"
     if 0 < bind.evaluated_nodes < nodes and bind.feasible_nodes > 1:
         yield (
             f"the attempt looked at {bind.evaluated_nodes:,} of {nodes:,} nodes; "

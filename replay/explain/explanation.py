@@ -69,7 +69,8 @@ class Candidate:
     """A node where deleting pods lets the pod in, and what it is judged by.
 
     `reprieved` pods of lower priority may stay: with each of them back, most important first and
-    those whose deletion violates a budget before all, the pod still fits.
+    those whose deletion violates a budget before all, the pod still fits. `sum_priorities` is
+    upstream's criterion, which adds 2^31 to each victim's priority.
     """
 
     node: str
@@ -196,7 +197,8 @@ class Explanation:
     fast_path: str = ""
     weights: Mapping[str, int] = field(default_factory=dict)
     filter_order: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    skipped_filters: tuple[str, ...] = ()
+    skipped_scores: tuple[str, ...] = ()
     best: tuple[Node, ...] = ()
     runner_up: RunnerUp | None = None
     refused: tuple[RefusedNodes, ...] = ()

@@ -70,7 +70,8 @@ def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
 class Rerun:
     """One session with a scheduler that is told a history. Raises BackendError throughout.
 
-    `queue` is the configuration of its queue, defaults filled in.
+    `queue` is the configuration of its queue, defaults filled in, `implementation` what the
+    scheduler calls itself.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Rerun:
         self._address = address
         self._scheduler = SchedulerService(address, config, tls)
         self.queue = self._scheduler.opened.config.queue
+        self.implementation = self._scheduler.implementation
         self._at_ns = 0
 
     def find(
@@ -213,6 +215,11 @@ class Rerun:
             if code is grpc.StatusCode.INVALID_ARGUMENT:
                 raise RunError(
                     f"the run's scheduler does not judge it: {describe(error)}"
+                ) from error
+            if code is grpc.StatusCode.UNIMPLEMENTED:
+                raise RunError(
+                    f"the scheduler at {self._address} does not serve EvaluatePending, which "
+                    "explains its decisions"
                 ) from error
             text = f"the scheduler at {self._address} answers {describe(error)}"
             raise BackendError(text) from error

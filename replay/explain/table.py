@@ -81,7 +81,7 @@ def _print_best(found: Explanation, console: Console) -> None:
         for row in _score_rows(node, found.weights):
             table.add_row(*row)
     print_table(title, table, console)
-    skipped = [each for each in found.skipped if each in found.weights]
+    skipped = [each for each in found.skipped_scores if each in found.weights]
     if skipped:
         _say(console, f"nothing to score: {escape(', '.join(skipped))}")
 

@@ -119,6 +119,8 @@ def find_target(run: RunDirectory, wish: Wish) -> Target:
     """Return the decision that is wished for. Raises RunError with what there is instead."""
     if not (run.path / HISTORY).is_file():
         raise RunError(f"{run.path} has no history ({HISTORY}): its decisions cannot be explained")
+    if wish.offset_ns is not None:
+        run.check_moment(wish.offset_ns)
     start_ns, end_ns, lives = _lives(run)
     until_ns = end_ns if wish.offset_ns is None else start_ns + wish.offset_ns
     life = _chosen(wish, lives, start_ns, until_ns)

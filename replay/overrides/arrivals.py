@@ -18,9 +18,11 @@ from replay.generate.draw import Draw
 from replay.identity import object_uid
 from replay.overrides.errors import OverrideError, listed
 from replay.overrides.inventory import Inventory
-from replay.overrides.requests import pod_requests
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.requests import pod_requests
+from services.rpc.errors import FieldError
+from services.rpc.kube_spec import PodSpecInterner
 
 _FORM = re.compile(r"(?P<resource>[^=]+)=(?P<ratio>\d+(\.\d+)?)")
 _RATIO_MAX = 1000
@@ -57,6 +59,21 @@ class _Arrival:
     amount: int
 
 
+class _Requests:
+    """What pods request of one resource."""
+
+    def __init__(self, resource: str) -> None:
+        self._resource = resource
+        self._specs = PodSpecInterner()
+
+    def of(self, message: pod_pb2.PodSpec) -> int:
+        """Return the amount; 0 for a pod that cannot be read, which the replay refuses."""
+        try:
+            return pod_requests(self._specs.spec(message)).get(self._resource, 0)
+        except FieldError:
+            return 0
+
+
 def only_arrivals(
     records: Iterable[trace_pb2.Record], asked: Arrivals, seed: int
 ) -> Iterator[trace_pb2.Record]:
@@ -67,6 +84,7 @@ def only_arrivals(
     """
     pods: list[_Arrival] = []
     templates: dict[int, pod_pb2.Pod] = {}
+    requests = _Requests(asked.resource)
     sequence, start_ns = 0, None
     for record in records:
         start_ns = record.at_ns if start_ns is None else start_ns
@@ -75,9 +93,9 @@ def only_arrivals(
             templates[record.template.id] = record.template.pod
         if case == "pod_create":
             create = record.pod_create
-            pods.append(_arrival(create.template_id, create.pod, templates, asked.resource))
+            pods.append(_arrival(create.template_id, create.pod, templates, requests))
         elif case == "create" and record.create.HasField("pod"):
-            pods.append(_arrival(0, record.create.pod, templates, asked.resource))
+            pods.append(_arrival(0, record.create.pod, templates, requests))
         elif case in {"header", "template", "create", "issue"}:
             sequence += 1
             kept = trace_pb2.Record()
@@ -94,7 +112,7 @@ def only_arrivals(
 
 
 def _arrival(
-    template_id: int, given: pod_pb2.Pod, templates: dict[int, pod_pb2.Pod], resource: str
+    template_id: int, given: pod_pb2.Pod, templates: dict[int, pod_pb2.Pod], requests: _Requests
 ) -> _Arrival:
     pod = pod_pb2.Pod()
     pod.CopyFrom(given)
@@ -102,7 +120,7 @@ def _arrival(
     pod.ClearField("status")
     pod.metadata.ClearField("creation_timestamp")
     spec = templates[template_id].spec if template_id in templates else pod.spec
-    return _Arrival(template_id, pod, pod_requests(spec).get(resource, 0))
+    return _Arrival(template_id, pod, requests.of(spec))
 
 
 def _drawn(pods: Sequence[_Arrival], asked: Arrivals, draw: Draw) -> Iterator[_Arrival]:

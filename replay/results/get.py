@@ -49,8 +49,10 @@ class Query:
 def get(run: RunDirectory, query: Query, write: Write) -> int:
     """Print what `query` asks for with `write`, a piece at a time, and return how many objects.
 
-    Raises RunError where the run's history cannot be read.
+    Raises RunError where the run's history cannot be read, and for a moment after its end.
     """
+    if query.offset_ns is not None:
+        run.check_moment(query.offset_ns)
     printer = _printer(run, query, write)
     count = 0
     batches = _event_batches(run, query) if query.resource == "events" else _batches(run, query)

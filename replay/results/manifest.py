@@ -15,6 +15,8 @@ from typing import Any, Self
 from replay.results.errors import RunError
 
 FORMAT_VERSION = 1
+EMBEDDED, IN_PROCESS = "embedded", "in process"
+"""Stand for the address of a service that a run started: in a child process, or within its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +34,13 @@ class Manifest:
     rules: the scheduler's, such as "v1.34" or "v1.16".
     configuration: configuration files by their role, whole, and options that change decisions.
     models: what the world assumes (replay.world.models.Models, by field).
-    services: service name to address, or to "embedded".
+    services: service name to address, or to EMBEDDED or IN_PROCESS.
+    decided_by: what the scheduler calls itself, name and version; "" where it does not say.
     batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
     spans: the choice as given: "off", "all" or a share such as "1%".
     kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace does not say.
     end: why the run ended; "" while it has not.
+    end_ns: until when it was played, since the Unix epoch; 0 while it has not ended.
     """
 
     version: str
@@ -46,17 +50,27 @@ class Manifest:
     configuration: Mapping[str, Any] = field(default_factory=dict)
     models: Mapping[str, Any] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)
+    decided_by: str = ""
     batch_size: int = 0
     spans: str = "all"
     argv: tuple[str, ...] = ()
     kubernetes_version: str = ""
     finished: bool = False
     end: str = ""
+    end_ns: int = 0
     format_version: int = FORMAT_VERSION
 
-    def ended(self, end: str, kubernetes_version: str = "") -> Self:
+    def ended(self, end: str, kubernetes_version: str = "", *, end_ns: int = 0) -> Self:
         """Return the manifest of a run that has come to its end."""
-        return replace(self, finished=True, end=end, kubernetes_version=kubernetes_version)
+        return replace(
+            self, finished=True, end=end, end_ns=end_ns, kubernetes_version=kubernetes_version
+        )
+
+    @property
+    def scheduler_address(self) -> str:
+        """Return where the scheduler was, "" where the run had one of its own."""
+        address = self.services.get("scheduler", EMBEDDED)
+        return "" if address in {EMBEDDED, IN_PROCESS} else address
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:

@@ -24,6 +24,7 @@ import orjson
 
 from replay.results.checkpoints import is_checkpoint
 from replay.results.decision_log import DecisionLog, read_decisions, read_entries
+from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.round_log import RoundLog, read_rounds, with_answers
@@ -170,6 +171,20 @@ class RunDirectory:
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
         """Yield what the scheduler was told, in order."""
         return read_rounds(self.path / HISTORY)
+
+    def check_moment(self, offset_ns: int) -> None:
+        """Raise RunError for a moment after the run's end, counted from its first event."""
+        start_ns: int | None = None
+        end_ns = self.manifest().end_ns
+        for round_ in self.rounds():
+            if start_ns is None and round_.events:
+                start_ns = round_.events[0].at_ns
+            if start_ns is not None and start_ns + offset_ns <= max(end_ns, round_.at_ns):
+                return
+            end_ns = max(end_ns, round_.at_ns)
+        if start_ns is not None:
+            ends, asked = simulated(end_ns - start_ns), simulated(offset_ns)
+            raise RunError(f"the run ends at {ends}: {asked} is after its end")
 
     @property
     def has_extenders(self) -> bool:

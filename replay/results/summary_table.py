@@ -10,6 +10,7 @@ from rich.table import Table
 
 from replay.results import durations
 from replay.results.histogram import Quantiles
+from replay.results.manifest import EMBEDDED
 from replay.results.summary import Count, Decided, Summary
 
 _SHOWN = 5
@@ -47,7 +48,7 @@ def _evicted_note(decided: Decided) -> str:
 
 def _where(summary: Summary) -> str:
     """Return how the services ran where that was not as usual: processes of their own."""
-    ran = sorted(set(summary.services.values()) - {"embedded"})
+    ran = sorted(set(summary.services.values()) - {EMBEDDED})
     return f" ({', '.join(ran)})" if ran else ""
 
 

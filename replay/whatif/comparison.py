@@ -11,16 +11,22 @@ from replay.whatif.facts import PodFacts, RunFacts
 from replay.whatif.figures import all_figures
 
 _SAMPLES = 5
+WAITED_LONGER, WAITED_SHORTER = "waited longer", "waited shorter"
+"""Of pods that were bound in both runs: until their bindings."""
+STILL_LONGER, STILL_SHORTER = "still waiting longer", "still waiting shorter"
+"""Of pods that have no node at the end of a run: until then, 0 in a run where they have one."""
 KINDS = (
     "moved",
     "got a node",
-    "lost its node",
+    "got no node",
     "more preempted",
     "less preempted",
     "more evicted",
     "less evicted",
-    "waited longer",
-    "waited shorter",
+    WAITED_LONGER,
+    WAITED_SHORTER,
+    STILL_LONGER,
+    STILL_SHORTER,
     "only in A",
     "only in B",
 )
@@ -49,7 +55,7 @@ class FigureChange:
 class Group:
     """The pods of one priority class and namespace; `counts` and `samples` by KINDS.
 
-    longer_ns and shorter_ns: by how much they waited longer, and shorter, in all.
+    totals_ns: by how much in all, of the kinds that are a length of time.
     """
 
     priority_class: str
@@ -57,8 +63,7 @@ class Group:
     pods: int = 0
     counts: dict[str, int] = field(default_factory=dict)
     samples: dict[str, list[str]] = field(default_factory=dict)
-    longer_ns: int = 0
-    shorter_ns: int = 0
+    totals_ns: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: str, key: str) -> None:
         """Count a pod."""
@@ -66,6 +71,13 @@ class Group:
         shown = self.samples.setdefault(kind, [])
         if len(shown) < _SAMPLES:
             shown.append(key)
+
+    def note_change(self, longer: str, shorter: str, key: str, change_ns: int) -> None:
+        """Count a pod under the kind that a change of a length of time is of; 0 is of neither."""
+        if change_ns:
+            kind = longer if change_ns > 0 else shorter
+            self.note(kind, key)
+            self.totals_ns[kind] = self.totals_ns.get(kind, 0) + abs(change_ns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,16 +137,14 @@ def _pair(
     if a.node and b.node and a.node != b.node:
         group.note("moved", key)
     elif bool(a.node) != bool(b.node):
-        group.note("got a node" if b.node else "lost its node", key)
+        group.note("got a node" if b.node else "got no node", key)
     if a.preempted != b.preempted:
         group.note("more preempted" if b.preempted > a.preempted else "less preempted", key)
     if a.evicted.total() != b.evicted.total():
         more = b.evicted.total() > a.evicted.total()
         group.note("more evicted" if more else "less evicted", key)
-    longer_ns = run_b.wait_ns(b) - run_a.wait_ns(a)
-    if longer_ns > 0:
-        group.note("waited longer", key)
-        group.longer_ns += longer_ns
-    elif longer_ns < 0:
-        group.note("waited shorter", key)
-        group.shorter_ns -= longer_ns
+    if a.waited_ns and b.waited_ns:
+        change_ns = sum(b.waited_ns) - sum(a.waited_ns)
+        group.note_change(WAITED_LONGER, WAITED_SHORTER, key, change_ns)
+    change_ns = run_b.still_waiting_ns(b) - run_a.still_waiting_ns(a)
+    group.note_change(STILL_LONGER, STILL_SHORTER, key, change_ns)

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from replay.overrides.inventory import amounts
-from replay.overrides.requests import pod_requests
 from replay.results.history import Change, ClusterHistory, Verb
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import LOCAL_STORAGE
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.requests import PODS, pod_requests
+from services.rpc.kube_spec import PodSpecInterner
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 
@@ -61,20 +62,20 @@ class RunFacts:
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
 
-    def wait_ns(self, pod: PodFacts) -> int:
-        """Return how long a pod has waited in all, up to the end where it still does."""
-        still = self.end_ns - pod.pending_since_ns if pod.pending else 0
-        return sum(pod.waited_ns) + still
+    def still_waiting_ns(self, pod: PodFacts) -> int:
+        """Return how long a pod without a node has waited by the end, 0 for any other."""
+        return self.end_ns - pod.pending_since_ns if pod.pending else 0
 
 
 def read_facts(run: RunDirectory) -> RunFacts:
     """Read a run. Raises RunError for one that cannot be read."""
     found, history, uids = RunFacts(), ClusterHistory(), dict[str, PodFacts]()
+    played_ns = run.manifest().end_ns
     is_first = True
     for round_ in run.rounds():
         if is_first:
             found.start_ns, is_first = round_.at_ns, False
-        found.end_ns = round_.at_ns
+        found.end_ns = max(round_.at_ns, played_ns)
         for event in round_.events:
             change = history.take(event)
             if change is not None and isinstance(change.message, pod_pb2.Pod):
@@ -132,12 +133,13 @@ def _note_end(found: RunFacts, history: ClusterHistory) -> None:
             status = message.status
             found.allocatable.update(amounts(status.allocatable or status.capacity))
     found.nodes = len(nodes)
+    specs = PodSpecInterner()
     for pod in _pods(history):
         if pod.status.phase in _TERMINAL:
             continue
         if pod.spec.node_name in nodes:
-            found.allocated.update(pod_requests(pod.spec))
-            found.allocated["pods"] += 1
+            found.allocated.update(pod_requests(specs.spec(pod.spec)))
+            found.allocated[PODS] += 1
         elif not pod.spec.node_name:
             found.pods[f"{pod.metadata.namespace}/{pod.metadata.name}"].pending = True
 

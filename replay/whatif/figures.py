@@ -67,6 +67,20 @@ def _waited_mean(_run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float
     return sum(waits) / len(waits) / _S if waits else 0.0
 
 
+def _still_waiting(run: RunFacts, pods: Sequence[PodFacts]) -> list[float]:
+    """Return how long each pod without a node has waited by the end, s."""
+    return [run.still_waiting_ns(pod) / _S for pod in pods if pod.pending]
+
+
+def _still_waiting_mean(run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
+    waits = _still_waiting(run, pods)
+    return sum(waits) / len(waits) if waits else 0.0
+
+
+def _still_waiting_max(run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
+    return max(_still_waiting(run, pods), default=0.0)
+
+
 def _evicted(_run: RunFacts, pods: Sequence[PodFacts], signal: str) -> float:
     return float(sum(p.evicted[signal] if signal else p.evicted.total() for p in pods))
 
@@ -121,6 +135,12 @@ FIGURES: Mapping[str, Figure] = {
     "waited_p90": Figure(meaning="the same, 90th percentile", unit="s", of=_quantile(0.9)),
     "waited_p99": Figure(meaning="the same, 99th percentile", unit="s", of=_quantile(0.99)),
     "waited_max": Figure(meaning="the same, longest", unit="s", of=_quantile(1.0)),
+    "still_waiting_mean": Figure(
+        meaning="time that pods without a node have waited by the end, on average",
+        unit="s",
+        of=_still_waiting_mean,
+    ),
+    "still_waiting_max": Figure(meaning="the same, longest", unit="s", of=_still_waiting_max),
     ALLOCATED: Figure(
         meaning="requests of the pods on nodes at the end, of what these have",
         unit="%",

@@ -6,6 +6,7 @@ question is laid side by side.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -90,7 +91,7 @@ def _told_twice(a: Side, b: Side, pivot: trace_pb2.Decision) -> Iterator[str]:
             yield f"It cannot be explained in {side.name}: {error}."
             return
     yield from _order_of(a, b, _key(pivot))
-    yield from _preemptions(found[0].preemption, found[1].preemption)
+    yield from preemptions_apart(found[0].preemption, found[1].preemption)
 
 
 def _explained(side: Side, decision: trace_pb2.Decision) -> Explanation:
@@ -112,7 +113,7 @@ def _scheduling(a: Explanation, b: Explanation) -> Iterator[str]:
             f"In {name} node {bound.node} fitted too, but was not taken: {other.message}"
         )
         return
-    yield from _preemptions(a.preemption, b.preemption)
+    yield from preemptions_apart(a.preemption, b.preemption)
 
 
 def _missing(node: str, said: Explanation, name: str) -> str:
@@ -152,7 +153,8 @@ def _scores(a: Explanation, b: Explanation) -> Iterator[str]:
         )
 
 
-def _preemptions(a: Preemption | None, b: Preemption | None) -> Iterator[str]:
+def preemptions_apart(a: Preemption | None, b: Preemption | None) -> Iterator[str]:
+    """Tell by what two preemptions for one pod differ."""
     if a is None or b is None or a.disabled or b.disabled:
         able = "B" if a is None or a.disabled else "A"
         yield f"Only in {able} was preemption tried."
@@ -176,14 +178,19 @@ def _preemptions(a: Preemption | None, b: Preemption | None) -> Iterator[str]:
 
 
 def _candidates(node: str, a: Candidate, b: Candidate) -> Iterator[str]:
-    for label, one, other in (
-        ("budget violations", a.budget_violations, b.budget_violations),
-        ("the highest priority of a victim", a.highest_priority, b.highest_priority),
-        ("the sum of the victims' priorities", a.sum_priorities, b.sum_priorities),
-        ("the number of victims", len(a.victims), len(b.victims)),
-    ):
-        if one != other:
-            yield f"On {node} {label} is {one:,} in A and {other:,} in B."
+    one, other = a.budget_violations, b.budget_violations
+    if one != other:
+        yield f"On {node} the number of budget violations is {one:,} in A and {other:,} in B."
+    mine, theirs = (Counter(each.priority for each in found.victims) for found in (a, b))
+    if mine != theirs:
+        told = f"{_by_priority(mine)} in A and {_by_priority(theirs)} in B"
+        yield f"On {node} the victims are {told}."
+
+
+def _by_priority(victims: Counter[int]) -> str:
+    """Return how many victims there are of each priority, the highest first."""
+    counts = [f"{count:,} of {priority:,}" for priority, count in sorted(victims.items())[::-1]]
+    return " and ".join(counts) or "none"
 
 
 def _order(a: Side, b: Side, key_a: str, key_b: str) -> Iterator[str]:

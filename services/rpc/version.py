@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+IMPLEMENTATION = "reprieve"
+"""What this implementation of the contract calls itself."""
+
 FROM_SOURCE = "0+source"
 
 

@@ -25,7 +25,7 @@ from services.rpc.errors import (
     StaleError,
 )
 from services.rpc.sessions import Session, Sessions
-from services.rpc.version import package_version
+from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
 from services.scheduler.configuration import (
     DEFAULT_RULES,
@@ -84,6 +84,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             config=core.config,
             warnings=read.warnings,
             version=package_version(),
+            implementation=IMPLEMENTATION,
             resumable=queue.resumable,
             scheduler_names=core.core.scheduler_names,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -125,6 +125,75 @@ def test_a_preemption_that_budgets_would_explain_misses_data(tmp_path: Path) -> 
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "wide")
     assert "missing data: agrees where disruption budgets" in done.stdout
     assert "hold default/a" in done.stdout
+
+
+def before_a_nomination(folder: Path, mine: Sequence[bytes], *lines: bytes, cpu: str) -> None:
+    """Write a recording in which `old` ends on n, and `first` then preempts on m.
+
+    The scheduler knows its own nomination at once, the end of `old` only by its watch. No state
+    that the recording went through is the one in which it decides what comes next.
+    """
+    refused = "0/2 nodes are available: 2 Insufficient cpu."
+    nominated = {"refused": refused, "status": {"nominatedNodeName": "m"}}
+    write(
+        folder,
+        node("n", 1, cpu=cpu),
+        node("m", 2),
+        *mine,
+        line(3, "ADDED", pod("old", 10, priority=20, node="n")),
+        line(3, "ADDED", pod("w", 11, cpu="2", node="m")),
+        line(3, "ADDED", pod("first", 12, cpu="2", priority=9)),
+        line(3, "ADDED", pod("next", 13, cpu=NEXT, priority=5)),
+        line(4, "DELETED", pod("old", 14, priority=20, node="n")),
+        line(4, "MODIFIED", victim("w", 15, "m")),
+        line(4, "MODIFIED", pod("first", 16, cpu="2", priority=9, **nominated)),
+        *lines,
+        events=[preempted_event("w", "first", "m"), preempted_event("a", "next", "n")],
+    )
+
+
+NEXT = "1500m"
+
+
+def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_failure(tmp_path: Path) -> None:
+    """With `old` gone `next` fits on n; before its end `first` had no nomination."""
+    refused = (
+        "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: "
+        "1 Insufficient cpu, 1 No preemption victims found for incoming pod."
+    )
+    held = [line(3, "ADDED", pod("held", 4, priority=20, node="n"))]
+    failed = line(4, "MODIFIED", pod("next", 17, cpu=NEXT, priority=5, refused=refused))
+    before_a_nomination(tmp_path, held, failed, cpu="2500m")
+    done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
+    found = json.loads(done.stdout)["findings"]
+    assert [(each["pod"], each["reason"]) for each in found] == [
+        ("default/next", "events not seen yet")
+    ]
+    assert found[0]["explanation"] == (
+        "agrees where on node n was not seen yet: the removal of Pod default/old "
+        "(resourceVersion 14, 0 ms before)"
+    )
+
+
+def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_victim(tmp_path: Path) -> None:
+    """With `old` gone `b` would do; before its end `next` would preempt `w` on m."""
+    held = [
+        line(3, "ADDED", pod("a", 4, cpu="1500m", priority=2, node="n")),
+        line(3, "ADDED", pod("b", 5, cpu="500m", priority=1, node="n")),
+    ]
+    message = {"refused": "0/2 nodes are available: 2 Insufficient cpu.", **NOMINATED}
+    chosen = [
+        line(4, "MODIFIED", victim("a", 17, "n")),
+        line(4, "MODIFIED", pod("next", 18, cpu=NEXT, priority=5, **message)),
+    ]
+    before_a_nomination(tmp_path, held, *chosen, cpu="3")
+    done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
+    found = json.loads(done.stdout)["findings"]
+    assert [(each["decision"], each["got"]) for each in found] == [
+        ("preemption", "nominated to n over default/b")
+    ]
+    assert "on node n was not seen yet" in found[0]["explanation"]
+    assert "Pod default/old (resourceVersion 14" in found[0]["explanation"]
 
 
 def bound_to_the_fuller_node(folder: Path) -> None:

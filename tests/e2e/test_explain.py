@@ -56,6 +56,28 @@ spec:
   schedulingGates: [{name: example.com/wait}]
   containers: [{name: c, image: x, resources: {requests: {cpu: "1"}}}]
 """
+PREFERRING = """
+apiVersion: v1
+kind: Node
+metadata: {name: n1, labels: {zone: a}}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: n2, labels: {zone: b}}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default}
+spec:
+  affinity:
+    nodeAffinity:
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 5
+        preference: {matchExpressions: [{key: zone, operator: In, values: [b]}]}
+  containers: [{name: c, image: x, resources: {requests: {cpu: "1"}}}]
+"""
 
 
 @dataclass(slots=True)
@@ -211,6 +233,22 @@ def test_a_gated_pod_is_told_its_gates(services: EmbeddedServices, tmp_path: Pat
     assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
     assert found.feasible_nodes == 1
     assert "hold it back: example.com/wait" in printed(found)
+
+
+def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """NodeAffinity has nothing to filter here, and scores all the same."""
+    manifest = tmp_path / "preferring.yaml"
+    manifest.write_text(PREFERRING, encoding="utf-8")
+    finished = run(services, trace([manifest]), tmp_path / "run").run
+    found = explain(finished, Wish(pod="web"), address=services.addresses["scheduler"])
+    assert found.best[0].scores["NodeAffinity"].normalized == 100
+    assert "NodeAffinity" in found.skipped_filters
+    said = printed(found).partition("nothing to score: ")[2].partition("runner-up")[0]
+    idle = said.replace(",", " ").split()
+    assert {*idle, *found.best[0].scores} == set(found.weights)
+    assert not set(idle) & found.best[0].scores.keys()
 
 
 def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:

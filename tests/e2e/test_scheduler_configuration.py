@@ -152,7 +152,7 @@ def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
 def test_a_service_refuses_ties_that_it_does_not_know(services: EmbeddedServices) -> None:
     """By the field's name, with those that it knows."""
     config = scheduler_pb2.SchedulerConfig(ties="age")
-    with grpc.insecure_channel(services.processes["scheduler"].address) as channel:
+    with grpc.insecure_channel(services.addresses["scheduler"]) as channel:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Open(service_pb2.OpenRequest(config=config), timeout=10)

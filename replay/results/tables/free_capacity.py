@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.results.tables.requests import CPU, MEMORY
 from services.kube.node import Node
 from services.kube.pod import PodSpec
+from services.kube.requests import CPU, MEMORY
 from services.kube.taints import Taint, TaintEffect, tolerated
 
 SHAPES_MAX = 16

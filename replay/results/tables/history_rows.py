@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from replay.results.tables.free_capacity import NodeState, free_capacity
-from replay.results.tables.requests import CPU, MEMORY, requests
 from replay.world.conditions import nanoseconds
 from reprieve.kube.v1alpha1 import node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.pod import PodSpec
+from services.kube.requests import CPU, MEMORY, PODS, pod_requests
 from services.rpc.kube_codec import node_from_message
 from services.rpc.kube_spec import PodSpecInterner
 
@@ -112,7 +112,7 @@ class HistoryRows:
             return
         self._drop_pod(uid)
         spec = self._interner.spec(message.spec)
-        pod = _Pod(spec=spec, amounts=requests(spec))
+        pod = _Pod(spec=spec, amounts=_taken(spec))
         if not is_known:
             self._writers.pods(_pod_row(at_ns, message, pod.amounts))
         if message.status.phase in _TERMINAL:
@@ -205,6 +205,11 @@ class HistoryRows:
         for each in free_capacity(nodes, waiting, amounts):
             row = {"at_ns": at_ns, **asdict(each), "waiting_pods": len(self._waiting)}
             self._writers.free_capacity(row)
+
+
+def _taken(spec: PodSpec) -> dict[str, int]:
+    """Return what a pod takes of its node, one of its pods too, without zeros."""
+    return {name: amount for name, amount in pod_requests(spec).items() if amount} | {PODS: 1}
 
 
 def _pod_row(at_ns: int, message: pod_pb2.Pod, amounts: Mapping[str, int]) -> dict[str, Any]:

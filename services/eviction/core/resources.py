@@ -1,5 +1,9 @@
 """What a pod asks for and may use, summed over its containers, and its quality of service.
 
+The request by which a kubelet ranks pods is a function of its own upstream, older than the one in
+services/kube/requests.py: in it a sidecar counts as any init container does, and requests of the
+pod as a whole do not count. (Kubelets after v1.32 call PodRequests there.)
+
 Source: kubernetes v1.32 pkg/api/v1/resource/helpers.go (GetResourceRequestQuantity),
 staging/src/k8s.io/component-helpers/resource/helpers.go (PodLimits),
 pkg/apis/core/v1/helper/qos/qos.go (ComputePodQOS).

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from services.kube.pod import PodSpec
+from services.kube.requests import pod_requests
 from services.queue.core.cluster_event import Action, ClusterEvent, pod_update
 from services.queue.core.pod import QueuedPod
-from services.queue.core.pod_requests import pod_requests
 
 
 def pending_pod_changes(old: QueuedPod | None, new: QueuedPod) -> tuple[ClusterEvent, ...]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from services.scheduler.core.requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from services.kube.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 
 _T = TypeVar("_T", bound=np.generic)
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.requests import pod_requests
 from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.requests import pod_requests
 
 NodeTest = Callable[[Node, Node], bool]
 PodTest = Callable[[Pod, Pod], bool]
@@ -85,7 +85,7 @@ def _pod_labels_changed(old: Pod, new: Pod) -> bool:
 def _scaled_down(old: Pod, new: Pod) -> bool:
     if old.spec is new.spec:
         return False
-    before, after = pod_requests(old.spec).amounts, pod_requests(new.spec).amounts
+    before, after = pod_requests(old.spec), pod_requests(new.spec)
     return any(name not in after or amount > after[name] for name, amount in before.items())
 
 

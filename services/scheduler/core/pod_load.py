@@ -12,7 +12,7 @@ import numpy as np
 from services.kube.pod import ContainerResources, Pod, PodSpec
 from services.scheduler.core.columns import Columns, Int64s
 from services.scheduler.core.host_ports import HostPort, host_ports
-from services.scheduler.core.requests import PodRequests, pod_requests
+from services.scheduler.core.requests import PodRequests
 from services.scheduler.core.resize import is_resize_infeasible, spec_in_force
 
 _SPECS_MAX = 65_536
@@ -68,7 +68,7 @@ class PodLoads:
         return spec
 
     def _compute(self, spec: PodSpec) -> PodLoad:
-        requests = pod_requests(spec)
+        requests = PodRequests.of(spec)
         indexed = {self._columns.resource(name): n for name, n in requests.amounts.items()}
         amounts = np.zeros(len(self._columns.resources), dtype=np.int64)
         for index, amount in indexed.items():

@@ -19,6 +19,7 @@ import numpy as np
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
+from services.kube.requests import PODS
 from services.scheduler.core import kernels
 from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.census import Census
@@ -30,7 +31,7 @@ from services.scheduler.core.layout import Layout, Rows
 from services.scheduler.core.node_tree import NodeTree
 from services.scheduler.core.nominations import Nominations
 from services.scheduler.core.pod_load import PodLoad, PodLoads
-from services.scheduler.core.requests import PODS, is_counted
+from services.scheduler.core.requests import is_counted
 from services.scheduler.core.resize import is_resize_infeasible
 from services.scheduler.core.taint_classes import TaintClasses
 from services.scheduler.core.tally import Tallies

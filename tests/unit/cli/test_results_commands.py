@@ -11,7 +11,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli import export_command, query_command, report_command
+from replay.cli import (
+    explain_command,
+    export_command,
+    get_command,
+    query_command,
+    report_command,
+)
 from replay.cli.errors import REFUSED, ExitError
 from replay.results.tables.schema import TABLES
 from tests.unit.results.small_run import small_run
@@ -124,3 +130,10 @@ def test_an_export_is_json_and_compressed_where_its_name_says_so(run: str, tmp_p
 def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -> None:
     """And nothing is left of it."""
     assert "missing" in _refused(export_command.command, run, "-o", str(tmp_path / "missing" / "t"))
+
+
+def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
+    """By get and by explain, which name the end."""
+    for module, arguments in ((get_command, ("pods", run)), (explain_command, ("high", run))):
+        said = _refused(module.command, *arguments, "--at", "1h")
+        assert said == "the run ends at 20s: 1h is after its end"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from replay.compare.comparison import Comparison
 from replay.compare.explain import Reason
 from replay.compare.findings import Finding, Outcome, Report
@@ -143,6 +145,132 @@ def test_a_change_that_was_not_seen_yet_explains(tmp_path: Path) -> None:
     assert (explained.reason, found[-1].outcome) == (Reason.LATE, Outcome.EXPLAINED)
 
 
+def crowded(folder: Path, *lines: bytes) -> Recording:
+    """Return a recording of n with `old` and `low`, and m with `other`, before these lines."""
+    return recording(
+        folder,
+        node("n", 1),
+        node("m", 2),
+        line(3, "ADDED", pod("old", 3, node="n")),
+        line(3, "ADDED", pod("low", 4, node="n")),
+        line(3, "ADDED", pod("other", 5, node="m")),
+        *lines,
+    )
+
+
+def refusing(with_old: int, without: int) -> Answer:
+    """Return a judge to whom so many nodes lack cpu where it sees `old` on n, and where not."""
+
+    def answer(_name: str, bound: frozenset[str]) -> scheduler_pb2.Evaluation:
+        lacking = with_old if "uid-old" in bound else without
+        return scheduler_pb2.Evaluation(
+            fit_error=f"0/2 nodes are available: {lacking} Insufficient cpu, 2 Insufficient memory."
+        )
+
+    return answer
+
+
+ENDING = {"deletionTimestamp": "2026-01-31T12:00:34Z", "deletionGracePeriodSeconds": 30}
+FAILED = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory."
+
+
+def test_a_pods_end_on_one_node_that_was_not_seen_yet_explains_a_failure(tmp_path: Path) -> None:
+    """Although the scheduler had seen the pod that it failed, which came after that end."""
+    recorded = crowded(
+        tmp_path,
+        line(4, "DELETED", pod("old", 6, node="n")),
+        line(4, "ADDED", pod("b", 7)),
+        line(4, "MODIFIED", pod("b", 8, refused=FAILED)),
+    )
+    explained = findings(recorded, refusing(2, 1))[-1].explanation
+    assert explained is not None
+    assert explained.reason is Reason.LATE
+    assert explained.text == (
+        "agrees where on node n was not seen yet: the removal of Pod default/old "
+        "(resourceVersion 6, 0 ms before)"
+    )
+
+
+def test_an_end_long_before_a_failure_explains_nothing(tmp_path: Path) -> None:
+    """No watch lags by more than a second."""
+    recorded = crowded(
+        tmp_path,
+        line(4, "DELETED", pod("old", 6, node="n")),
+        line(6, "ADDED", pod("b", 7)),
+        line(6, "MODIFIED", pod("b", 8, refused=FAILED)),
+    )
+    assert findings(recorded, refusing(2, 1))[-1].outcome is Outcome.DIFFERS
+
+
+def test_no_end_explains_what_differs_without_it_as_well(tmp_path: Path) -> None:
+    """The recorded decision has to come out in the state before it."""
+    recorded = crowded(
+        tmp_path,
+        line(4, "DELETED", pod("old", 6, node="n")),
+        line(4, "ADDED", pod("b", 7)),
+        line(4, "MODIFIED", pod("b", 8, refused=FAILED)),
+    )
+    assert findings(recorded, refusing(1, 1))[-1].outcome is Outcome.DIFFERS
+
+
+def test_ends_on_several_nodes_are_not_taken_together(tmp_path: Path) -> None:
+    """Each node by itself, lest enough of them explain anything."""
+    recorded = crowded(
+        tmp_path,
+        line(4, "DELETED", pod("old", 6, node="n")),
+        line(4, "DELETED", pod("other", 7, node="m")),
+        line(4, "ADDED", pod("b", 8)),
+        line(4, "MODIFIED", pod("b", 9, refused=FAILED)),
+    )
+
+    def answer(_name: str, bound: frozenset[str]) -> scheduler_pb2.Evaluation:
+        both = {"uid-old", "uid-other"} <= bound
+        return scheduler_pb2.Evaluation(fit_error=FAILED if both else FIT)
+
+    assert findings(recorded, answer)[-1].outcome is Outcome.DIFFERS
+
+
+@pytest.mark.parametrize(("on", "outcome"), [("n", Outcome.EXPLAINED), ("m", Outcome.DIFFERS)])
+def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there(
+    tmp_path: Path, on: str, outcome: Outcome
+) -> None:
+    """Of another node no end is looked for: the victims are of this one."""
+    ending = "old" if on == "n" else "other"
+    recorded = crowded(
+        tmp_path,
+        line(4, "MODIFIED", pod(ending, 6, node=on, metadata=ENDING)),
+        line(4, "ADDED", pod("high", 7, priority=9)),
+        line(4, "MODIFIED", victim("low", 8, "n")),
+        line(4, "MODIFIED", pod("high", 9, refused=FIT, status={"nominatedNodeName": "n"})),
+    )
+
+    class ByEnds(FakeJudge):
+        """Names `low` where nothing is seen to end, else `more`."""
+
+        def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+            """Answer by what is being deleted."""
+            del at_ns
+            return preempting("more" if cluster.terminating else "low")
+
+    judge = ByEnds(lambda _name, _bound: preempting("more"))
+    found = list(Comparison(recorded, judge).findings())[-1]
+    assert found.outcome is outcome
+    if found.explanation is not None:
+        assert "the begun end of Pod default/old" in found.explanation.text
+
+
+def preempting(*names: str) -> scheduler_pb2.Evaluation:
+    """Return the verdict for a pod that preempts these on n."""
+    found = scheduler_pb2.Evaluation(fit_error=FIT)
+    found.preemption.picked = "n"
+    candidate = found.preemption.candidates.add(node_name="n")
+    for name in names:
+        candidate.victims.add().pod.uid = f"uid-{name}"
+        candidate.victims[-1].pod.namespace = "default"
+        candidate.victims[-1].pod.name = name
+    return found
+
+
 def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
     """A victim more or less is another decision."""
     recorded = recording(
@@ -156,14 +284,7 @@ def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
     )
 
     def answer(*names: str) -> Answer:
-        found = scheduler_pb2.Evaluation(fit_error=FIT)
-        found.preemption.picked = "n"
-        candidate = found.preemption.candidates.add(node_name="n")
-        for name in names:
-            candidate.victims.add().pod.uid = f"uid-{name}"
-            candidate.victims[-1].pod.namespace = "default"
-            candidate.victims[-1].pod.name = name
-        return lambda name, _bound: found if name == "high" else best("n")
+        return lambda name, _bound: preempting(*names) if name == "high" else best("n")
 
     assert findings(recorded, answer("low"))[-1].verdict.ground is Ground.VICTIMS
     assert findings(recorded, answer("low", "more"))[-1].outcome is Outcome.DIFFERS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from replay.overrides.errors import OverrideError
@@ -178,6 +180,19 @@ def test_arrivals_ask_for_as_much_as_is_wanted_and_never_end() -> None:
 def test_fewer_arrivals_leave_pods_out() -> None:
     """Where the trace asks for more than is wanted."""
     assert len(pods(changed(arrivals="cpu=0.025"))) == 1
+
+
+def test_arrivals_ask_for_what_pods_ask_for_as_a_whole() -> None:
+    """Pod-level requests stand for those of the containers, as the scheduler has it."""
+
+    def larger() -> Iterator[trace_pb2.Record]:
+        for record in trace():
+            if record.HasField("pod_create"):
+                record.pod_create.pod.spec.resources.requests["cpu"] = "4"
+            yield record
+
+    records = Overrides.parse((), "", "", "cpu=0.5").records(larger, 3)
+    assert len(pods(list(records))) == 5
 
 
 def test_arrivals_of_a_resource_that_no_node_has_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""What a pod requests in total, and why waiting pods cannot use what is free."""
+"""Why waiting pods cannot use what is free."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from replay.results.tables.free_capacity import (
     NodeState,
     free_capacity,
 )
-from replay.results.tables.requests import requests
 from services.kube.node import Node
 from services.kube.pod import Container, NodeAffinity, PodSpec
+from services.kube.requests import pod_requests
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator, Requirement
 from services.kube.taints import Taint, TaintEffect, Toleration
 
@@ -31,24 +31,8 @@ def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
     """Return what is free of a node's four cores, by why one waiting pod cannot have it."""
     node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
     state = NodeState(node=node, requested={"cpu": used, "pods": 1})
-    found = free_capacity([state], Counter([spec]), {spec: requests(spec)})
+    found = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})
     return {each.reason: each.free for each in found if each.resource == "cpu"}
-
-
-def test_containers_sidecars_and_overhead_add_up() -> None:
-    """An init container counts where it is larger than what runs later, beside earlier sidecars."""
-    sidecar = Container(name="s", requests={"cpu": 100}, restart_policy="Always")
-    init = Container(name="i", requests={"cpu": 900, "memory": 5})
-    main = Container(name="c", requests={"cpu": 500})
-    spec = PodSpec(containers=(main,), init_containers=(sidecar, init), overhead={"cpu": 10})
-    assert requests(spec) == {"cpu": 1010, "memory": 5, "pods": 1}
-    early = PodSpec(containers=(main,), init_containers=(init, sidecar))
-    assert requests(early)["cpu"] == 900
-
-
-def test_requests_of_the_pod_as_a_whole_replace_its_containers() -> None:
-    """Overhead still comes on top."""
-    assert requests(_spec(resources={"cpu": 2000}, overhead={"cpu": 1}))["cpu"] == 2001
 
 
 @pytest.mark.parametrize(
@@ -85,7 +69,7 @@ def test_waiting_pods_share_what_is_free_among_their_reasons() -> None:
     """Three of four cannot have it for its size."""
     large, small = _spec(9000), _spec(100)
     state = NodeState(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
-    amounts = {each: requests(each) for each in (large, small)}
+    amounts = {each: pod_requests(each) for each in (large, small)}
     found = free_capacity([state], Counter({large: 3, small: 1}), amounts)
     shares = {each.reason: each.free for each in found if each.resource == "cpu"}
     assert shares == {"Insufficient cpu": 3000, FITS: 1000}

@@ -9,6 +9,7 @@ import orjson
 import pytest
 import yaml
 
+from replay.results.errors import RunError
 from replay.results.get import Query, get
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
@@ -118,9 +119,24 @@ def test_a_list_shows_the_end_unless_a_moment_is_asked_for(run: RunDirectory) ->
     ]
 
 
-def test_a_list_may_be_of_a_moment_after_the_end(run: RunDirectory) -> None:
-    """Nothing has changed since, but pods have aged."""
+@pytest.mark.parametrize("resource", ["pods", "nodes", "events"])
+@pytest.mark.parametrize("watch", [False, True])
+def test_a_moment_after_the_end_is_refused(run: RunDirectory, resource: str, watch: bool) -> None:
+    """Nobody knows what the cluster was like then; the run's end is named."""
+    with pytest.raises(RunError, match=r"the run ends at 12s: 12\.001s is after its end"):
+        _printed(run, resource=resource, offset_ns=12_001_000_000, watch=watch)
+    assert _printed(run, resource="pods", offset_ns=12 * 10**9)
+
+
+def test_a_run_that_was_played_on_without_a_change_may_be_asked_until_its_end(
+    run: RunDirectory,
+) -> None:
+    """As --until has it: nothing has changed since the last round, but pods have aged."""
+    end_ns = messages.START_NS + 68 * 10**9
+    run.write_manifest(run.manifest().ended("over", end_ns=end_ns))
     assert _rows(_printed(run, offset_ns=68 * 10**9))[1][4] == "60s"
+    with pytest.raises(RunError, match="the run ends at 1m8s"):
+        _printed(run, offset_ns=69 * 10**9)
 
 
 def test_a_watch_from_a_moment_on_begins_with_the_list(run: RunDirectory) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
-from services.scheduler.core.requests import pod_requests
+from services.kube.requests import pod_requests
 from services.scheduler.core.status import Code, Status
 
 
@@ -110,8 +110,8 @@ class ResourceDryRun:
 def shortages(allocatable: Mapping[str, int], held: Sequence[Pod], pod: Pod) -> list[str]:
     """Say what `pod` lacks on a node that holds `held`; a request of zero is never short."""
     reasons = ["Too many pods"] if len(held) + 1 > allocatable.get("pods", 110) else []
-    for name, wanted in pod_requests(pod.spec).amounts.items():
-        used = sum(pod_requests(each.spec).amounts.get(name, 0) for each in held)
+    for name, wanted in pod_requests(pod.spec).items():
+        used = sum(pod_requests(each.spec).get(name, 0) for each in held)
         if wanted and wanted > allocatable.get(name, 0) - used:
             reasons.append(f"Insufficient {name}")
     return reasons

@@ -12,6 +12,7 @@ def pod(name: str, node: str = "", **what: int) -> PodFacts:
     """Return a pod, of one class, that waited `waited` seconds."""
     found = PodFacts(namespace="prod", name=name, priority=0, priority_class="web", node=node)
     found.waited_ns = [what.get("waited", 0) * 10**9] if node else []
+    found.pending, found.pending_since_ns = not node, what.get("came", 0) * 10**9
     found.preempted = what.get("preempted", 0)
     found.evicted = Counter({"memory.available": what.get("evicted", 0)})
     return found
@@ -19,25 +20,39 @@ def pod(name: str, node: str = "", **what: int) -> PodFacts:
 
 def run(*pods: PodFacts) -> RunFacts:
     """Return a run of some pods."""
-    return RunFacts(pods={each.key: each for each in pods})
+    return RunFacts(end_ns=60 * 10**9, pods={each.key: each for each in pods})
 
 
 def test_pods_pair_by_name_and_each_change_is_counted_by_class_and_namespace() -> None:
-    """A move, a lost node, preemption, eviction, waiting, and pods that one run alone has."""
-    a = run(pod("moved", "n1"), pod("lost", "n1"), pod("same", "n1"), pod("gone", "n1"))
-    b = run(pod("moved", "n2", waited=3), pod("lost", preempted=1), pod("same", "n1", evicted=1))
+    """A move, preemption, eviction, waiting, and pods that one run alone has."""
+    a = run(pod("moved", "n1"), pod("none", "n1"), pod("same", "n1"), pod("gone", "n1"))
+    b = run(pod("moved", "n2", waited=3), pod("none", preempted=1), pod("same", "n1", evicted=1))
     (group,) = compare(a, b).groups
     assert (group.priority_class, group.namespace, group.pods) == ("web", "prod", 4)
     assert group.counts == {
         "moved": 1,
         "waited longer": 1,
-        "lost its node": 1,
+        "got no node": 1,
+        "still waiting longer": 1,
         "more preempted": 1,
         "more evicted": 1,
         "only in A": 1,
     }
-    assert group.longer_ns == 3 * 10**9
+    assert group.totals_ns == {"waited longer": 3 * 10**9, "still waiting longer": 60 * 10**9}
     assert group.samples["moved"] == ["prod/moved"]
+
+
+def test_the_waits_of_bound_and_of_pending_pods_are_told_apart() -> None:
+    """A pod that was bound in one run alone has waited for nothing that could be compared."""
+    a = run(pod("bound", "n1", waited=9), pod("pending", came=50), pod("never", "n1", waited=30))
+    b = run(pod("bound", "n1", waited=2), pod("pending", came=10), pod("never", came=20))
+    (group,) = compare(a, b).groups
+    assert group.counts == {"waited shorter": 1, "still waiting longer": 2, "got no node": 1}
+    assert group.totals_ns == {"waited shorter": 7 * 10**9, "still waiting longer": 80 * 10**9}
+    figures = {each.name: (each.a, each.b) for each in compare(a, b).figures}
+    assert figures["waited_max"] == (30, 2)
+    assert figures["still_waiting_mean"] == (10, 45)
+    assert figures["still_waiting_max"] == (10, 50)
 
 
 def test_equal_runs_have_no_change() -> None:

@@ -8,12 +8,10 @@ haveAnyRequestedResourcesIncreased, isFit.
 from __future__ import annotations
 
 from services.kube.node import Node
+from services.kube.requests import PODS, pod_requests
 from services.queue.core.happening import Happening
 from services.queue.core.hints.objects import AnyPod, changed, left_a_node, pods, spec_of
 from services.queue.core.pod import QueuedPod
-from services.queue.core.pod_requests import pod_requests
-
-_PODS = "pods"
 
 
 def after_pod_event(pod: QueuedPod, happening: Happening) -> bool:
@@ -49,9 +47,9 @@ def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
     old, new = known
     wanted = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
     room = new.allocatable
-    if room.get(_PODS, 0) < 1 or any(amount > room.get(name, 0) for name, amount in wanted.items()):
+    if room.get(PODS, 0) < 1 or any(amount > room.get(name, 0) for name, amount in wanted.items()):
         return False
     if old is None:
         return True
     before = old.allocatable
-    return any(room.get(name, 0) > before.get(name, 0) for name in (_PODS, *wanted))
+    return any(room.get(name, 0) > before.get(name, 0) for name in (PODS, *wanted))

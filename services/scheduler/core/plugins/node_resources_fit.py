@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.kube.pod import Pod
+from services.kube.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from services.scheduler.core import kernels, twins
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
@@ -22,7 +23,6 @@ from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope, Sco
 from services.scheduler.core.plugin_args import NodeResourcesFitArgs
 from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
 from services.scheduler.core.plugins.usage_scoring import usage_score
-from services.scheduler.core.requests import CPU, EPHEMERAL_STORAGE, MEMORY
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 

@@ -1,0 +1,84 @@
+"""What a pod requests of a node, in total.
+
+Containers add up; an init container counts alone beside the sidecars started before it, and a
+sidecar goes on beside everything after it. Requests of the pod as a whole replace these sums, and
+the overhead comes on top. Requests in a pod's status, as of a resize in place, are not read here.
+
+A kubelet's eviction ranks pods by another rule (services/eviction/core/resources.py).
+
+Source: kubernetes v1.34 component-helpers/resource/helpers.go, PodRequests,
+AggregateContainerRequests and IsSupportedPodLevelResource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from services.kube.pod import NO_RESOURCES, PodSpec
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL_STORAGE = "ephemeral-storage"
+PODS = "pods"
+
+_SIDECAR = "Always"
+
+
+def pod_requests(
+    spec: PodSpec, defaults: Mapping[str, int] = NO_RESOURCES, *, pod_level: bool = True
+) -> dict[str, int]:
+    """Return the totals by resource, "cpu" in thousandths of a core, else whole units.
+
+    `defaults` stand for what a container leaves out, which differs from a request of 0. Without
+    `pod_level` the requests of the pod as a whole are left out.
+    """
+    total = _container_requests(spec, defaults)
+    if pod_level and spec.resources:
+        total.update(pod_level_requests(spec))
+    _add(total, spec.overhead)
+    return total
+
+
+def pod_level_requests(spec: PodSpec) -> dict[str, int]:
+    """Return the requests of the pod as a whole, of the resources that can have any."""
+    return {
+        name: amount
+        for name, amount in (spec.resources or NO_RESOURCES).items()
+        if name in {CPU, MEMORY} or name.startswith("hugepages-")
+    }
+
+
+def _container_requests(spec: PodSpec, defaults: Mapping[str, int]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for container in spec.containers:
+        _add(total, _with(defaults, container.requests))
+    if not spec.init_containers:
+        return total
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.init_containers:
+        own = _with(defaults, container.requests)
+        if container.restart_policy == _SIDECAR:
+            _add(total, own)
+            _add(sidecars, own)
+            _raise(peak, sidecars)
+        else:
+            beside = dict(sidecars)
+            _add(beside, own)
+            _raise(peak, beside)
+    _raise(total, peak)
+    return total
+
+
+def _with(defaults: Mapping[str, int], requests: Mapping[str, int]) -> Mapping[str, int]:
+    return {**defaults, **requests} if defaults else requests
+
+
+def _add(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + amount
+
+
+def _raise(total: dict[str, int], amounts: Mapping[str, int]) -> None:
+    for name, amount in amounts.items():
+        total[name] = max(total.get(name, amount), amount)

@@ -1,0 +1,181 @@
+"""What explain says of a run that another scheduler has decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from click.testing import CliRunner
+
+from replay.backends.processes import EmbeddedServices
+from replay.cli.errors import REFUSED, ExitError
+from replay.cli.main import command
+from replay.results.run_directory import RunDirectory
+from replay.runner import Settings, run_replay
+from replay.world.models import Models
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
+from tests.e2e.replays import DEMOS, NO_SPANS, trace
+
+pytestmark = pytest.mark.e2e
+REFUSAL = "0/1 nodes are available: 1 Insufficient cpu."
+"""What ours writes, too, where it finds no node and preempts."""
+
+
+class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
+    """A scheduler that refuses every pod once, and explains itself where it `judges`."""
+
+    def __init__(self, *, judges: bool) -> None:
+        self.judges = judges
+
+    def Open(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.OpenRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.OpenResponse:
+        """Open a session."""
+        del request, context
+        return scheduler_rpc.OpenResponse(
+            session="s", epoch=1, implementation="grumpy", version="7"
+        )
+
+    def CloseSession(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.CloseSessionRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.CloseSessionResponse:
+        """Forget nothing."""
+        del request, context
+        return scheduler_rpc.CloseSessionResponse()
+
+    def Stream(  # noqa: N802 - gRPC's name
+        self, request_iterator: Iterator[scheduler_rpc.StreamRequest], context: grpc.ServicerContext
+    ) -> Iterator[scheduler_rpc.StreamResponse]:
+        """Refuse the pods that come, one at a time where that is asked for."""
+        del context
+        waiting: list[str] = []
+        for request in request_iterator:
+            told = request.round
+            added = (event.add.pod for event in told.events if event.add.HasField("pod"))
+            waiting += [pod.metadata.uid for pod in added if not pod.spec.node_name]
+            answer = scheduler_pb2.RoundOutcomes()
+            for _ in range(0 if told.events_only else told.max_pods or len(waiting)):
+                if waiting:
+                    outcome = answer.outcomes.add(at_ns=told.at_ns, attempts=1)
+                    outcome.pop.uid = outcome.pod.uid = waiting.pop(0)
+                    outcome.unschedulable.message = REFUSAL
+            answer.more = bool(waiting)
+            yield scheduler_rpc.StreamResponse(outcomes=answer, sequence=request.stamp.sequence)
+
+    def EvaluatePending(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.EvaluatePendingRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.EvaluatePendingResponse:
+        """Say why."""
+        del request
+        if not self.judges:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "never explains itself")
+        answer = scheduler_rpc.EvaluatePendingResponse()
+        answer.evaluation.fit_error = REFUSAL
+        answer.evaluation.nodes.add(node_name="test-worker").refusal.plugin = "Weekday"
+        return answer
+
+
+class Elsewhere:
+    """A server with that scheduler, which may stop and begin again at its address."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._server: grpc.Server | None = None
+
+    @property
+    def address(self) -> str:
+        """Return where it is."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self, scheduler: scheduler_service_pb2_grpc.SchedulerServiceServicer) -> None:
+        """Serve a scheduler."""
+        self.stop()
+        self._server = grpc.server(ThreadPoolExecutor(4))
+        scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, self._server)
+        self.port = self._server.add_insecure_port(self.address)
+        self._server.start()
+
+    def stop(self) -> None:
+        """Serve no longer."""
+        if self._server is not None:
+            self._server.stop(0).wait()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Elsewhere]:
+    """Return where the foreign scheduler is, which serves all but its reasons."""
+    server = Elsewhere()
+    server.start(Grumpy(judges=False))  # type: ignore[abstract] # gRPC itself refuses the other methods
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def run(elsewhere: Elsewhere, tmp_path: Path) -> RunDirectory:
+    """Return a run in which nginx-a is refused, which ours lets preempt."""
+    settings = Settings(
+        version="test",
+        scheduler_address=elsewhere.address,
+        models=Models(eviction=False),
+        run_path=tmp_path / "run",
+        sampling=NO_SPANS,
+    )
+    records = iter(trace([DEMOS / "nginx-preemption.jsonl"]))
+    return run_replay(settings, records, lambda _now_ns, _cluster, _tally: None).run
+
+
+def explained(run: RunDirectory, *options: str) -> str:
+    """Return what the command prints as JSON."""
+    arguments = ["explain", "nginx-a", str(run.path), *options, "-o", "json"]
+    return CliRunner().invoke(command, arguments, catch_exceptions=False).output
+
+
+def refusal(run: RunDirectory, *options: str) -> str:
+    """Return why the command refuses."""
+    with pytest.raises(ExitError) as caught:
+        explained(run, *options)
+    assert caught.value.code == REFUSED
+    return str(caught.value)
+
+
+def test_a_run_keeps_what_decided_it(run: RunDirectory, elsewhere: Elsewhere) -> None:
+    """The service's address, and what it calls itself."""
+    manifest = run.manifest()
+    assert (manifest.scheduler_address, manifest.decided_by) == (elsewhere.address, "grumpy 7")
+
+
+def test_the_service_that_made_a_run_explains_it(run: RunDirectory, elsewhere: Elsewhere) -> None:
+    """In its own words, and with no candidate for preemption."""
+    elsewhere.start(Grumpy(judges=True))  # type: ignore[abstract] # gRPC itself refuses the other methods
+    found = json.loads(explained(run))
+    assert (found["decision"], found["message"]) == ("unschedulable", REFUSAL)
+    assert [each["plugin"] for each in found["refused"]] == ["Weekday"]
+    assert found["notes"] == []
+
+
+def test_a_service_without_reasons_is_named(run: RunDirectory, elsewhere: Elsewhere) -> None:
+    """It serves rounds, and nothing that explains them."""
+    assert f"at {elsewhere.address} does not serve EvaluatePending" in refusal(run)
+
+
+def test_a_run_whose_service_is_gone_is_not_explained_by_another(
+    run: RunDirectory, elsewhere: Elsewhere
+) -> None:
+    """What made it is named, with where it was and what to do."""
+    elsewhere.stop()
+    said = refusal(run)
+    assert f"the scheduler at {elsewhere.address} (grumpy 7), which is not there" in said
+    assert "name another one by --scheduler" in said
+
+
+def test_what_ours_decides_otherwise_is_not_told_of_a_foreign_run(
+    run: RunDirectory, services: EmbeddedServices
+) -> None:
+    """Ours would preempt for nginx-a: that is no explanation of a refusal."""
+    ours = services.addresses["scheduler"]
+    assert "does not lead to that decision" in refusal(run, "--scheduler", ours)
