@@ -110,7 +110,8 @@ def test_the_vectors_are_packaged_wherever_the_code_is() -> None:
     build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
     targets = build["build"]["targets"]
     assert RECORDED.relative_to(ROOT) == Path("conformance")
-    assert "conformance" in targets["wheel"]["packages"]
+    assert "conformance" in targets["wheel"]["only-include"]
+    assert targets["wheel"]["sources"]["conformance"] == "replay/conformance"
     assert "conformance" in targets["sdist"]["include"]
     assert "COPY conformance conformance\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert "!conformance\n" in (ROOT / ".dockerignore").read_text(encoding="utf-8")

@@ -121,4 +121,9 @@ def _compared(path_a: Path, path_b: Path, *, explains: bool) -> Compared:
         divergence=divergence,
         reasons=tuple(reasons),
         comparison=compare(facts_a, facts_b),
+        not_judged={
+            name: why
+            for name, run in (("A", run_a), ("B", run_b))
+            if (why := run.eviction_not_judged())
+        },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,10 @@ _REASONS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """All that a comparison found; `reasons` are sentences."""
+    """All that a comparison found; `reasons` are sentences.
+
+    not_judged: why a run could decide no eviction, by A and B; a run that could is absent.
+    """
 
     path_a: str
     path_b: str
@@ -34,6 +37,7 @@ class Compared:
     divergence: Divergence | None
     reasons: tuple[str, ...]
     comparison: Comparison
+    not_judged: Mapping[str, str]
 
 
 def show(compared: Compared, output: str) -> None:
@@ -44,9 +48,21 @@ def show(compared: Compared, output: str) -> None:
         return
     console = Console()
     console.print(f"A: {escape(compared.path_a)}\nB: {escape(compared.path_b)}\n", highlight=False)
+    _print_not_judged(compared.not_judged, console)
     _print_divergence(compared, console, wide=output == "wide")
     _print_groups(compared.comparison.groups, console, wide=output == "wide")
     _print_figures(compared.comparison.figures, console, wide=output == "wide")
+
+
+def _print_not_judged(not_judged: Mapping[str, str], console: Console) -> None:
+    by_reason: dict[str, list[str]] = {}
+    for name, why in not_judged.items():
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        runs = " and ".join(names)
+        console.print(f"Eviction was not judged in {runs}: {escape(why)}.", highlight=False)
+    if by_reason:
+        console.print()
 
 
 def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
@@ -134,6 +150,7 @@ def _mapping(compared: Compared) -> dict[str, Any]:
     return {
         "a": compared.path_a,
         "b": compared.path_b,
+        "eviction_not_judged": {name.lower(): why for name, why in compared.not_judged.items()},
         "divergence": parting,
         **compared.comparison.to_mapping(),
     }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from replay.cli.examples_command import bundled_examples
+from replay.bundled import bundled
 
 
 @click.command(name="demo")
@@ -29,7 +29,7 @@ def command(*, run: Path) -> None:
         command as replay_command,
     )
 
-    trace = bundled_examples() / "traces" / "nginx-preemption.jsonl"
+    trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
     for name, step, arguments in (
         ("replay", replay_command, [str(trace), "--run", str(run), "--force"]),
         ("get", get_command, ["pods", str(run), "-w", "-o", "wide"]),

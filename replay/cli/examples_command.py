@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from importlib.resources import files
 from pathlib import Path
 
 import click
 
+from replay.bundled import bundled
 from replay.cli.errors import REFUSED, ExitError, os_problem
 
 _MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that using an example in place leaves in it."""
-
-
-def bundled_examples() -> Path:
-    """Return the folder of the examples: in the installed package, or in a clone's root."""
-    package = Path(str(files("replay")))
-    installed = package / "examples"
-    return installed if installed.is_dir() else package.parent / "examples"
 
 
 @click.command(name="examples")
@@ -42,7 +35,7 @@ def command(*, folder: Path, force: bool) -> None:
       reprieve examples -o examples
       reprieve replay examples/traces/four-tiers.ktr
     """
-    source = bundled_examples()
+    source = bundled("examples")
     wanted = {path: folder / path.relative_to(source) for path in _files(source)}
     taken = [path for path in wanted.values() if path.exists()]
     if taken and not force:

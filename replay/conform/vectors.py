@@ -13,8 +13,10 @@ from typing import Any
 
 import orjson
 
+from replay.bundled import bundled
+
 Json = dict[str, Any]
-RECORDED = Path(__file__).resolve().parents[2] / "conformance"
+RECORDED = bundled("conformance")
 """The vectors that come with Reprieve, one file for each kind and version."""
 _NO_VECTOR = "is neither a scenario nor a script"
 _VERSION = re.compile(r"-(v\d+\.\d+)(?=[-.])")

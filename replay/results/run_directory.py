@@ -210,6 +210,13 @@ class RunDirectory:
         """Return what the summary shows."""
         return self._read_json(SUMMARY)
 
+    def eviction_not_judged(self) -> str:
+        """Return why the run could decide no eviction, "" where it could or does not say."""
+        try:
+            return str(self.summary()["decided"].get("eviction_not_judged", ""))
+        except (RunError, KeyError, AttributeError):
+            return ""
+
     def _read_json(self, name: str) -> dict[str, Any]:
         return _mapping(self._read(name), str(self.path / name))
 

@@ -49,13 +49,13 @@ def run_cell(folder: str, arguments: Sequence[str]) -> dict[str, float]:
 
 
 def run_into(run: Path, arguments: Sequence[str], log: Path) -> None:
-    """Replay into a run directory, in a process of its own. Raises CellError where that fails.
+    """Replay into a run directory, in one process of its own. Raises CellError where that fails.
 
     Raises OSError where `log` cannot be written.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-P", "-m", "replay.cli.main", "replay", *arguments]
-    command += ["--run", str(run), "-o", "json", "-q", "--no-report"]
+    command += ["--in-process", "--run", str(run), "-o", "json", "-q", "--no-report"]
     with log.open("wb") as file:
         done = subprocess.run(  # noqa: S603 - our own module
             command, stdout=subprocess.DEVNULL, stderr=file, stdin=subprocess.DEVNULL, check=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from replay.results.get import Query, get
 from replay.runner import Finished
 from replay.world.replay import FUTILE
 from tests.e2e.replays import bindings, run
+from tests.e2e.test_what_if import reprieve
 from tests.living_cluster import (
     NODES,
     TAKEN_NS,
@@ -177,3 +179,20 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
     assert scheduled[0].observed.scheduled.attempts < 10
     assert notes(finished)["retries"] == 1
     assert ("retries", FUTILE) in finished.replay.journal.notes
+
+
+def test_a_comparison_says_that_eviction_was_not_judged(tmp_path: Path) -> None:
+    """A list does not say what pods use; with a leak in B, only A's is not."""
+    write_list(tmp_path / "list.yaml", living_cluster())
+    drop = "--drop-nodes kubernetes.io/hostname=worker-1"
+    options = ("compare", "list.yaml", "--no-explain", "--run")
+    both = reprieve(tmp_path, *options, "both", "--b", drop, "--", "--spans", "off").stdout
+    assert "Eviction was not judged in A and B: no usage is recorded or given (--usage)." in both
+    leak = "--usage 'app=web memory 200Mi+50Mi/m'"
+    told = reprieve(tmp_path, *options, "leak", "--b", leak, "-o", "json", "--", "--spans", "off")
+    found = json.loads(told.stdout)
+    assert list(found["eviction_not_judged"]) == ["a"]
+    assert json.loads((tmp_path / "leak" / "b" / "summary.json").read_bytes())["services"] == {
+        "scheduler": "in process",
+        "eviction": "in process",
+    }

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from replay.bundled import bundled
 from replay.cli.demo_command import command as demo
 from replay.cli.errors import REFUSED, ExitError
-from replay.cli.examples_command import bundled_examples
 from replay.cli.examples_command import command as examples
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -42,7 +42,7 @@ def test_what_is_there_is_not_replaced_unless_forced(tmp_path: Path) -> None:
     assert found.value.code == REFUSED
     assert written(tmp_path) == {"traces/nginx-preemption.jsonl"}
     CliRunner().invoke(examples, ["-o", str(tmp_path), "--force"], catch_exceptions=False)
-    assert taken.read_bytes() == (bundled_examples() / "traces" / taken.name).read_bytes()
+    assert taken.read_bytes() == (bundled("examples") / "traces" / taken.name).read_bytes()
 
 
 def test_the_demo_shows_the_preemption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from pathlib import Path
 import yaml
 
 from replay.importers.registry import open_trace
-from replay.overrides.requests import pod_requests
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from reprieve_gpu_sharing.asked import COUNT, MILLI, MODEL
+from services.kube.requests import pod_requests
 
 _Kind = tuple[int, int, int, tuple[str, ...]]
 _RANDOM, _BEST_FIT, _FGD = "random", "best-fit", "fgd"
@@ -89,7 +89,7 @@ def configuration(policy: str, kinds: list[dict[str, object]]) -> dict[str, obje
 
 
 def _kind(spec: pod_pb2.PodSpec) -> _Kind:
-    amounts = pod_requests(spec)
+    amounts = pod_requests(spec_from_message(spec, field="spec"))
     gpus = amounts.get(COUNT, 0)
     terms = spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution
     models = sorted(
