@@ -63,10 +63,10 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
     from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
     from services.scheduler.queue_client import QueueLink  # noqa: PLC0415
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
-    from services.scheduler.user_plugins import PluginLoadError, registry_with  # noqa: PLC0415
+    from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
 
     try:
-        registry = registry_with(())
+        registry = registry_with(os.environ.get(VARIABLE, "").split())
     except PluginLoadError as error:
         raise UnavailableError(str(error)) from error
     warm_up()

@@ -16,7 +16,7 @@ from services.rpc.server import Listen, serve
 from services.scheduler.core.warm_up import warm_up
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
-from services.scheduler.user_plugins import PluginLoadError, registry_with
+from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with
 
 FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
 
@@ -35,7 +35,7 @@ FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
     "--plugin",
     "plugins",
     multiple=True,
-    envvar="REPRIEVE_PLUGINS",
+    envvar=VARIABLE,
     metavar="MODULE:NAME",
     help="A plugin of your own, for profiles to name, beside those that are installed.",
 )

@@ -24,6 +24,10 @@ Factory = Callable[[Mapping[str, object]], Plugin]
 _NO_ARGS: Mapping[str, object] = MappingProxyType({})
 
 
+VARIABLE = "REPRIEVE_PLUGINS"
+"""The environment variable that names plugins as MODULE:NAME, parted by spaces."""
+
+
 class PluginLoadError(Exception):
     """A plugin that cannot be loaded; the text names it."""
 
