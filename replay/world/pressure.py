@@ -102,7 +102,7 @@ class Pressure:
         """Return why no eviction can be decided, "" where one can."""
         if self._backend is None:
             return "node-pressure eviction is off"
-        return "" if self._profiles.is_told else "no usage is recorded or given (--usage)"
+        return "" if self._profiles.is_told else "no usage is known (--usage)"
 
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
