@@ -99,10 +99,9 @@ class Pressure:
 
     @property
     def not_judged(self) -> str:
-        """Return why no eviction can be decided, "" where one can."""
-        if self._backend is None:
-            return "node-pressure eviction is off"
-        return "" if self._profiles.is_told else "no usage is known (--usage)"
+        """Return why no eviction can be decided; "" where one can, or was left out on request."""
+        is_wanted = self._backend is not None and not self._profiles.is_told
+        return "no usage is known (--usage)" if is_wanted else ""
 
     def profile_of(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""

@@ -13,7 +13,9 @@ import pytest
 
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace, recognise
+from replay.overrides.inventory import take_inventory
 from replay.trace.errors import TraceError
+from replay.trace.validate import validate
 from reprieve.kube.v1alpha1.workloads_pb2 import ReplicaSet
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 from tests.living_cluster import TAKEN_NS, Raw, ago, living_cluster, named, write_list
@@ -221,6 +223,18 @@ def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -
     pending = [each.pod_create.pod for each in records if each.HasField("pod_create")]
     names = [each.metadata.name for each in pending if not each.spec.node_name]
     assert names == ["a", "too-big", "late", "b", "c"]
+
+
+def test_a_class_that_stands_later_in_a_list_is_not_missing(tmp_path: Path) -> None:
+    """Neither for the warnings of `validate` nor for `--set`."""
+    path = write_list(tmp_path / "list.yaml", living_cluster())
+    assert not any("PriorityClass" in text for text in validate(open_trace([path])).warnings)
+    inventory = take_inventory(open_trace([path]))
+    assert inventory.classes["frontend"] is True
+    unnamed = [each for each in living_cluster() if each["kind"] not in {"PriorityClass", "Pod"}]
+    path = write_list(tmp_path / "less.yaml", unnamed)
+    assert any("'frontend' is missing" in text for text in validate(open_trace([path])).warnings)
+    assert take_inventory(open_trace([path])).classes["frontend"] is False
 
 
 def test_what_stands_is_not_spaced(tmp_path: Path) -> None:
