@@ -19,7 +19,7 @@ from typing import IO
 from replay.backends.errors import BackendError
 
 _ENVIRONMENT = {
-    "GRPC_VERBOSITY": "NONE",
+    "GRPC_VERBOSITY": "NONE",  # What goes wrong is raised; the rest is gRPC's own affair.
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
 }
 """What is set for the services unless the user has set it."""

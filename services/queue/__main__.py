@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import click
 import grpc
 
@@ -9,7 +11,7 @@ from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
 from services.queue.servicer import FULL_NAME, SERVICE, SchedulingQueueServicer
 from services.rpc.metrics_http import serve_metrics
 from services.rpc.options import listen_options
-from services.rpc.server import Listen, run, serve
+from services.rpc.server import Listen, serve
 
 PORT = 50051
 
@@ -30,7 +32,7 @@ def main(listen: Listen, metrics: str | None) -> None:
     """
     if metrics is not None and not metrics.rpartition(":")[2].isdecimal():
         raise click.UsageError(f"--metrics: {metrics!r} is not HOST:PORT")
-    run(_serve(listen, metrics))
+    asyncio.run(_serve(listen, metrics))
 
 
 async def _serve(listen: Listen, metrics: str | None) -> None:

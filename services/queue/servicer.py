@@ -77,6 +77,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
             config=config_message(core.config, core.asked),
             version=package_version(),
             resumable=True,
+            foreseeable_heads=True,
         )
 
     async def CloseSession(
@@ -269,7 +270,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         except (LookupError, TypeError, ValueError, AssertionError, DecodeError) as error:
             raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
         session = restore_session(self._sessions, info, core)
-        return pb.RestoreResponse(session=session.name, epoch=session.epoch)
+        return pb.RestoreResponse(session=session.name, epoch=session.epoch, foreseeable_heads=True)
 
     def batch(self, request: pb.StreamRequest) -> pb.StreamResponse:
         """Answer one request of a stream; raises what refuses it."""

@@ -11,13 +11,11 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc
-import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
@@ -45,12 +43,6 @@ class Listen:
     client_ca: Path | None = None
     grace_s: float = 5.0
     watch_stdin: bool = False
-
-
-def run(service: Coroutine[Any, Any, None]) -> None:
-    """Run a service's `serve` to its end, on libuv's event loop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(service)
 
 
 Register = Callable[[grpc.aio.Server], Awaitable[None] | None]

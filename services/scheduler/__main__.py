@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -11,7 +12,7 @@ import grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.options import listen_options
-from services.rpc.server import Listen, run, serve
+from services.rpc.server import Listen, serve
 from services.scheduler.core.warm_up import warm_up
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
@@ -63,7 +64,7 @@ def main(
         raise click.ClickException(str(error)) from None
     link = partial(QueueLink, queue_address, tls)
     servicer = partial(SchedulerServicer, registry=registry, asks_extenders=extenders)
-    run(_serve(link, servicer, listen))
+    asyncio.run(_serve(link, servicer, listen))
 
 
 async def _serve(

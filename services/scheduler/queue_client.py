@@ -23,6 +23,8 @@ from services.rpc.errors import (
 
 DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
+HELD_MAX = 512
+"""Operations that are held at the most until there is something to ask."""
 
 
 class QueueLink:
@@ -69,7 +71,11 @@ class QueueLink:
                 raise PreconditionError(said) from error
             raise self.refusal(error) from error
         opened = queue_service_pb2.OpenResponse(
-            session=restored.session, epoch=restored.epoch, config=config, resumable=True
+            session=restored.session,
+            epoch=restored.epoch,
+            config=config,
+            resumable=True,
+            foreseeable_heads=restored.foreseeable_heads,
         )
         return QueueSession(self, opened, chunks[0].info.sequence)
 
@@ -95,7 +101,8 @@ class QueueSession:
     """One queue session over one stream; answers come in the order of batches.
 
     `traceparent` is the context of the span that the next batches belong to; `resumable` tells
-    whether the queue keeps checkpoints.
+    whether the queue keeps checkpoints, and `foreseeable_heads` whether a caller may form the next
+    heads itself while no pod waits. Batches whose answer is known are held until the next one.
     """
 
     def __init__(
@@ -104,27 +111,45 @@ class QueueSession:
         self._link = link
         self.config = opened.config
         self.resumable = opened.resumable
+        self.foreseeable_heads = opened.foreseeable_heads
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self.traceparent = ""
         self._sequence = sequence
         self._unread: deque[int | None] = deque()
+        self._held: list[queue_pb2.Operation] = []
         self._stream = link.stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
     ) -> queue_service_pb2.StreamResponse:
-        """Send a batch and return its answer. Raises UnavailableError."""
-        await self._send(operations, heads, None)
+        """Send a batch and return its answer, what was held before it aside.
+
+        Raises UnavailableError.
+        """
+        held, self._held = self._held, []
+        await self._send([*held, *operations] if held else operations, heads, None)
         while len(self._unread) > 1:
             await self._read()
-        return await self._read()
+        answer = await self._read()
+        if held:
+            self._check_applied(answer.applied, len(held))
+            answer.applied -= len(held)
+        return answer
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Send a batch whose answer is known: all of it is applied.
+        """Take a batch whose answer is known: all of it is applied.
 
-        A refusal shows at the next exchange, as does a queue that goes another way after all.
+        A refusal shows later, as does a queue that goes another way after all.
         """
-        await self._send(operations, 0, len(operations))
+        self._held += operations
+        if len(self._held) >= HELD_MAX:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Send what is held."""
+        held, self._held = self._held, []
+        if held:
+            await self._send(held, 0, len(held))
 
     async def _send(
         self, operations: Sequence[queue_pb2.Operation], heads: int, applied: int | None
@@ -152,15 +177,21 @@ class QueueSession:
         if not isinstance(answer, queue_service_pb2.StreamResponse):
             raise UnavailableError(await self._why_ended())
         known = self._unread.popleft()
-        if known is not None and answer.applied != known:
-            raise UnavailableError(
-                f"the scheduling queue at {self._link.address} applied {answer.applied} operations "
-                f"of {known}, none of which it may refuse"
-            )
+        if known is not None:
+            self._check_applied(answer.applied, known)
         return answer
 
+    def _check_applied(self, applied: int, known: int) -> None:
+        """Raise UnavailableError where fewer operations were applied than must have been."""
+        if applied < known:
+            raise UnavailableError(
+                f"the scheduling queue at {self._link.address} applied {applied} operations of "
+                f"{known}, none of which it may refuse"
+            )
+
     async def dump(self) -> queue_pb2.QueueState:
-        """Return the queue's whole state, with all that was sent before."""
+        """Return the queue's whole state, with all that was told before."""
+        await self._flush()
         while self._unread:
             await self._read()
         request = queue_service_pb2.DumpRequest(stamp=self._stamp)
@@ -168,7 +199,8 @@ class QueueSession:
         return answer.state
 
     async def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
-        """Return the session saved, with all that was sent before. Raises UnavailableError."""
+        """Return the session saved, with all that was told before. Raises UnavailableError."""
+        await self._flush()
         while self._unread:
             await self._read()
         request = queue_service_pb2.CheckpointRequest(stamp=self._stamp)
@@ -180,6 +212,7 @@ class QueueSession:
 
     async def close(self) -> None:
         """End the stream and forget the session."""
+        await self._flush()
         await self._stream.done_writing()
         request = queue_service_pb2.CloseSessionRequest(session=self._stamp.session)
         await self._link.stub.CloseSession(request, timeout=DEADLINE_S)

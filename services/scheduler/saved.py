@@ -43,6 +43,8 @@ def session_to_plain(
         "config": _hex(session.config),
         "at_ns": edge.at_ns,
         "wakeup_ns": edge.wakeup_ns,
+        "cycle": edge.cycle,
+        "is_empty": edge.is_empty,
         "heads": [_hex(head) for head in edge.heads],
         "uids": [[*key, uid] for key, uid in edge.uids.items()],
         "objects": [_hex(message) for message in session.intake.others.values()],
@@ -102,7 +104,9 @@ def fill(session: SchedulerSession, plain: Plain) -> None:
     core.recall(told, memory)
     heads = [queue_pb2.Head.FromString(bytes.fromhex(each)) for each in plain["heads"]]
     uids = {(namespace, name): uid for namespace, name, uid in plain["uids"]}
-    session.resume(messages, Edge(plain["at_ns"], heads, uids, plain["wakeup_ns"]))
+    cycle, is_empty = plain["cycle"], plain["is_empty"]
+    edge = Edge(plain["at_ns"], heads, uids, plain["wakeup_ns"], cycle, is_empty)
+    session.resume(messages, edge)
 
 
 def _put_object(session: SchedulerSession, message: object_pb2.Object) -> None:

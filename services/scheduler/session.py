@@ -51,13 +51,16 @@ class _Taken:
 class Edge:
     """When the last round was, what the queue showed last, and the pods' uids by name.
 
-    That is its heads, and when it wanted a tick.
+    That is its heads, and when it wanted a tick. `cycle` is that of its last pop, and `is_empty`
+    tells that no pod waited in it after that.
     """
 
     at_ns: int
     heads: Sequence[queue_pb2.Head]
     uids: dict[tuple[str, str], str]
     wakeup_ns: int
+    cycle: int
+    is_empty: bool
 
 
 class SchedulerSession:
@@ -93,6 +96,8 @@ class SchedulerSession:
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
         self._wakeup_ns = 0
+        self._cycle = 0
+        self._is_empty = True
         self.broken = ""
 
     async def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
@@ -118,7 +123,8 @@ class SchedulerSession:
     @property
     def edge(self) -> Edge:
         """Return what the session itself remembers between rounds."""
-        return Edge(self._at_ns, tuple(self._heads), dict(self.intake.uids), self._wakeup_ns)
+        heads, uids = tuple(self._heads), dict(self.intake.uids)
+        return Edge(self._at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:
         """Go on where another session stood whose core this one's core has recalled."""
@@ -126,6 +132,7 @@ class SchedulerSession:
         self.intake.uids.update(edge.uids)
         self._at_ns, self._heads = edge.at_ns, edge.heads
         self._wakeup_ns = edge.wakeup_ns
+        self._cycle, self._is_empty = edge.cycle, edge.is_empty
 
     # Scheduling
 
@@ -137,18 +144,23 @@ class SchedulerSession:
     ) -> None:
         if round_.events_only:
             await self.queue.post(operations)
-            self._heads = ()
+            self._heads, self._is_empty = (), False
             return
         left = most = round_.max_pods or 2**31
         self.deciding.begin()
         while left > 0:
             if self._is_foregone():
                 await self.queue.post(operations)
-                self._heads = ()
+                self._heads, self._is_empty = (), True
                 self._settle(len(operations), round_, outcomes)
                 break
             if operations or not self._heads:
-                left -= await self._exchange(operations, round_, outcomes)
+                foreseen = self._foreseen(operations)
+                if foreseen is not None:
+                    await self.queue.post(operations)
+                    self._heads, self._is_empty = foreseen, not foreseen
+                else:
+                    left -= await self._exchange(operations, round_, outcomes)
             if not self._heads or (left < most and self.deciding.is_due):
                 break
             count = min(self._batch_size, left)
@@ -170,6 +182,37 @@ class SchedulerSession:
             and all(isinstance(taken.decision.verdict, Binding) for taken in self._batch)
         )
 
+    def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Head] | None:
+        """Return the heads that the queue would show, None where only the queue can tell.
+
+        While no pod waits in it they are the pods that are added. Whatever is still in flight, and
+        pods that are held by a gate, are none of them.
+        """
+        if self._batch or not self._is_empty or not self.queue.foreseeable_heads:
+            return None
+        added: dict[str, queue_pb2.Operation] = {}
+        for operation in operations:
+            match operation.WhichOneof("operation"):
+                case "add" if not (operation.add.gates or operation.add.sort_key):
+                    added[operation.add.pod.metadata.uid] = operation
+                case "delete":
+                    added.pop(operation.delete.pod.uid, None)
+                case "done":
+                    pass
+                case _:
+                    return None
+        if len(added) >= self._batch_size or not added.keys().isdisjoint(self._in_flight()):
+            return None
+        pods = self.core.pods
+        order = sorted(added.items(), key=lambda each: (-pods[each[0]].priority, each[1].at_ns))
+        return [
+            _first_attempt(operation, cycle)
+            for cycle, (_, operation) in enumerate(order, self._cycle + 1)
+        ]
+
+    def _in_flight(self) -> Iterable[str]:
+        return (decision.head.pop.uid for decision in self.core.unanswered())
+
     async def _exchange(
         self,
         operations: list[queue_pb2.Operation],
@@ -184,6 +227,7 @@ class SchedulerSession:
         outcomes.queue_exchanges += 1
         outcomes.next_wakeup_ns = reply.next_wakeup_ns
         self._heads, self._wakeup_ns = reply.heads, reply.next_wakeup_ns
+        self._is_empty = not reply.heads and not reply.next_wakeup_ns
         return self._settle(reply.applied, round_, outcomes)
 
     async def _decide(
@@ -231,4 +275,13 @@ class SchedulerSession:
                 put_outcome(taken.decision, round_.at_ns, taken.wall_ns, told)
                 told.extender_answers.extend(taken.answers)
         self._batch = []
+        if kept:
+            self._cycle = kept[-1].decision.head.pop.cycle
         return len(kept)
+
+
+def _first_attempt(added: queue_pb2.Operation, cycle: int) -> queue_pb2.Head:
+    """Return the head that a pod is which has just been added."""
+    head = queue_pb2.Head(attempts=1, first_enqueued_ns=added.at_ns, queued_ns=added.at_ns)
+    head.pop.uid, head.pop.cycle = added.add.pod.metadata.uid, cycle
+    return head

@@ -1,14 +1,16 @@
-"""What nobody listens to is not told to the queue, and no decision is another one for it."""
+"""What the queue is not told or asked, and no decision is another one for it."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from replay.backends.processes import EmbeddedServices
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.kube_kinds import object_from_json
 from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.options import Options
 from services.scheduler.core.rules import QUEUE_RULES, RULES
@@ -18,6 +20,7 @@ from services.scheduler.session import SchedulerSession
 from tests.e2e.random_world import RandomWorld
 
 pytestmark = pytest.mark.e2e
+Json = dict[str, Any]
 
 
 @pytest.mark.parametrize("seed", range(20, 28))
@@ -45,9 +48,58 @@ def test_a_queue_that_is_told_everything_shows_the_same_heads(
     assert set(asked) == set(heard) == {True, False}
 
 
-async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]:
+@pytest.mark.parametrize("seed", range(40, 48))
+def test_heads_that_are_foreseen_are_those_that_the_queue_shows(
+    services: EmbeddedServices, seed: int
+) -> None:
+    """Of gated pods, of several priorities, beside pods that wait; asking less often."""
+    address = services.addresses["queue"]
+    asking, foreseeing = [
+        asyncio.run(_decided(address, seed, foresees=foresees)) for foresees in (False, True)
+    ]
+    assert foreseeing == asking
+
+
+def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
+    """Until one of them finds no node; what the queue was told by then stands in its state."""
+    node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    told = asyncio.run(_alone(services.addresses["queue"], node))
+    assert [bool(each.queue_exchanges) for each in told] == [False] * 4 + [True] * 2
+    assert [len(each.outcomes) for each in told[:5]] == [0, 1, 1, 1, 1]
+
+
+async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
     queue = await link.open(queue_pb2.QueueConfig(mode="v1.34"))
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
+    rounds = [_round(0, "Node", {"name": "n"}, status={"allocatable": amounts})]
+    for number, cpu in enumerate(("1", "1", "1", "4", "1"), 1):
+        container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+        meta = {"namespace": "d", "name": f"p{number}", "uid": f"p{number}"}
+        rounds.append(_round(number, "Pod", meta, spec={"containers": [container]}))
+    told = [await session.run_round(each) for each in rounds]
+    state = await queue.dump()
+    assert {each.pod.uid for each in state.entries} == {f"p{number}" for number in range(1, 6)}
+    await queue.close()
+    await link.close()
+    return told
+
+
+def _round(second: int, kind: str, meta: Json, **rest: Json) -> scheduler_pb2.Round:
+    at_ns = second * 1_000_000_000
+    message = object_from_json({"apiVersion": "v1", "kind": kind, "metadata": meta, **rest})
+    event = scheduler_pb2.Event(at_ns=at_ns, add=message)
+    return scheduler_pb2.Round(at_ns=at_ns, events=[event])
+
+
+async def _decided(
+    address: str, seed: int, *, foresees: bool = True
+) -> list[scheduler_pb2.RoundOutcomes]:
+    link = QueueLink(address)
+    queue = await link.open(queue_pb2.QueueConfig(mode="v1.34"))
+    assert queue.foreseeable_heads
+    queue.foreseeable_heads = foresees
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig(seed=seed))
     world, told = RandomWorld(seed), []
@@ -55,6 +107,7 @@ async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]
         outcomes = await session.run_round(round_)
         world.decided(outcomes)
         del outcomes.phases[:]
+        outcomes.queue_exchanges = 0
         for outcome in outcomes.outcomes:
             del outcome.phases[:]
         told.append(outcomes)

@@ -50,6 +50,7 @@ class Fifo:
     """A queue that gives pods out in the order in which they came."""
 
     traceparent = ""
+    foreseeable_heads = False
 
     def __init__(self) -> None:
         self.uids: list[str] = []
