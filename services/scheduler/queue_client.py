@@ -25,6 +25,8 @@ DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
 HELD_MAX = 512
 """Operations that are held at the most until there is something to ask."""
+UNREAD_MAX = 8
+"""Answers that may be on their way: a stream whose answers nobody reads comes to a halt."""
 
 
 class QueueLink:
@@ -150,6 +152,8 @@ class QueueSession:
         held, self._held = self._held, []
         if held:
             await self._send(held, 0, len(held))
+        while len(self._unread) > UNREAD_MAX:
+            await self._read()
 
     async def _send(
         self, operations: Sequence[queue_pb2.Operation], heads: int, applied: int | None
