@@ -80,16 +80,17 @@ def worktree(commit: str, folder: Path) -> Iterator[Path]:
 
 def known_rows(side: Path, flags: Sequence[str], *, named: str) -> set[str]:
     """Return the rows that a side can run; none where it has no such benchmark."""
+    if not (side / "benchmarks" / "bench.py").is_file():
+        return set()
     names = ["--million"] if named else []
-    done = _bench(side, [*flags, *names, "--list"], check=False)
-    return set(done.stdout.splitlines()) if done.returncode == 0 else set()
+    return set(_bench(side, [*flags, *names, "--list"]).splitlines())
 
 
 def figures(side: Path, row: str, flags: Sequence[str]) -> Figures:
     """Run a row once and return its figures by metric."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.json"
-        _bench(side, [*flags, "--rows", row, "--json", str(path)], check=True)
+        _bench(side, [*flags, "--rows", row, "--json", str(path)])
         items = json.loads(path.read_text(encoding="utf-8"))["dataItems"]
     return {
         item["labels"]["Metric"]: item["data"]["Median"]
@@ -111,16 +112,14 @@ def show(row: str, runs: Sequence[Sequence[Figures]]) -> None:
             )
 
 
-def _bench(
-    side: Path, arguments: Sequence[str], *, check: bool
-) -> subprocess.CompletedProcess[str]:
+def _bench(side: Path, arguments: Sequence[str]) -> str:
     command = [sys.executable, "-m", "benchmarks.bench", *arguments]
     done = subprocess.run(
         command, cwd=side, env=_env(side), capture_output=True, text=True, check=False
     )
-    if check and done.returncode:
+    if done.returncode:
         raise RuntimeError(f"{side}: {' '.join(command)}: {done.stderr}")
-    return done
+    return done.stdout
 
 
 def _env(side: Path) -> dict[str, str]:

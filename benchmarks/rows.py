@@ -125,7 +125,7 @@ def _nginx(_quick: bool) -> Iterable[Record]:
 _ONE_BY_ONE = Upstream(figure="343-374", source=_CYCLES)
 _KCS = Upstream(
     figure="in 19 s",
-    source="kcs, the fastest simulator with published times; the real scheduler on kwok: 329 s",
+    source="kcs, the fastest simulator with published times; kwok: 329 s",
 )
 ROWS = (
     Row(
