@@ -225,17 +225,8 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
 
 def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
     """Measure the command; `first` gives it an empty folder for compiled kernels."""
-    command = [
-        sys.executable,
-        "-m",
-        "replay.cli.main",
-        "replay",
-        str(trace),
-        "--run",
-        str(run),
-        "-q",
-    ]
-    command += ["--spans", choice.spans or row.spans]
+    command = [sys.executable, "-m", "replay.cli.main", "replay", str(trace), "--quiet"]
+    command += ["--run", str(run), "--spans", choice.spans or row.spans]
     command += ["--in-process"] if choice.in_process else []
     environment = dict(os.environ)
     if row.first and not choice.quick:
