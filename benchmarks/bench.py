@@ -34,7 +34,6 @@ from replay.runner import Settings, run_replay
 from replay.trace.reader import read
 from replay.trace.writer import write
 from replay.world.cluster import Cluster
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 from services.telemetry.sampling import Sampling
 
@@ -200,7 +199,6 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         version="benchmark",
         run_path=run,
         in_process=choice.in_process,
-        scheduler=scheduler_pb2.SchedulerConfig(seed=1),
         sampling=Sampling.parse(choice.spans or row.spans),
     )
     watch = _Watch(phase=row.phase)
@@ -342,7 +340,8 @@ def _show_sources(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.upstream:
             sources.setdefault(row.upstream.source, []).append(row.name.partition("/")[0])
-    print("\nUpstream's figures, in the unit of RATE where they name none")
+    if sources:
+        print("\nUpstream's figures, in the unit of RATE where they name none")
     for source, names in sources.items():
         print(f"  {', '.join(dict.fromkeys(names))}: {source}")
 

@@ -23,10 +23,8 @@ OPENB = tuple(
 )
 QUICK_MILLION = 100
 PODS, PREEMPTORS, ATTEMPTS, RUNS = "pods/s", "preemptors/s", "attempts/s", "runs/s"
-_PERF = (
-    "scheduler_perf v1.36.2: kube-scheduler with etcd and API server, 2 cores, give or take 40 %"
-)
-_CYCLES = "kube-scheduler v1.34.1's cycles alone, in process, all nodes scored: in a CPU second"
+_PERF = "scheduler_perf v1.36.2 with etcd and API server, two cores, give or take 40 %"
+_CYCLES = "kube-scheduler v1.34.1's cycles in process, all nodes scored, in a CPU second"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +123,7 @@ def _nginx(_quick: bool) -> Iterable[Record]:
 _ONE_BY_ONE = Upstream(figure="343-374", source=_CYCLES)
 _KCS = Upstream(
     figure="in 19 s",
-    source="kcs, the fastest simulator with published times; kwok: 329 s",
+    source="kcs, the fastest simulator with published times; the real scheduler on kwok: 329 s",
 )
 ROWS = (
     Row(
