@@ -315,7 +315,7 @@ def _first_line(row: Row, each: Sequence[Item]) -> str:
         "" if row.unit == RUNS else f"{rate:,.0f} {row.unit}",
         row.upstream.figure if row.upstream else "",
         f"{found['WallTime', '']:,.2f} s",
-        f"{found['QueueExchangesPerPod', '']:,.2f}",
+        f"{found['QueueExchangesPerPod', '']:,.3f}",
         f"{found['Rounds', '']:,.0f}",
         f"{found['PeakMemory', '']:,.0f} MiB",
     )
