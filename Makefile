@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
 WORKERS ?= 4
 
-.PHONY: help setup protos check format test test-long bench bench-scheduler bench-queue bench-eviction bench-million demo up down clean
+.PHONY: help setup protos check format test test-long bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -52,8 +52,13 @@ demo: $(STAMP) ## replay the two bundled traces and show what happened
 	$(BIN)/reprieve get pods runs/demo-nginx -w -o wide
 	$(BIN)/reprieve replay examples/traces/four-tiers.ktr --run runs/demo-four-tiers --force
 
-bench: $(STAMP) ## what a replay costs: pods/s, CPU of each process, memory
-	$(BIN)/python -m benchmarks.openb_like
+BENCH = $(if $(QUICK),--quick) $(if $(MILLION),--million) $(if $(ROWS),--rows $(ROWS)) $(ARGS)
+
+bench: $(STAMP) ## replay workloads and print rates, CPU, memory (QUICK=1, MILLION=1, ROWS=, ARGS=)
+	$(BIN)/python -m benchmarks.bench $(BENCH)
+
+bench-compare: $(STAMP) ## this folder beside another commit (BASE=COMMIT, and as for bench)
+	$(BIN)/python -m benchmarks.compare $(BASE) $(BENCH)
 
 bench-scheduler: $(STAMP) ## what decisions cost, plain and with constraints, at 1,000 and 5,000 nodes
 	$(BIN)/python -m benchmarks.scheduler_core
@@ -65,9 +70,6 @@ bench-queue: $(STAMP) ## what the queue costs from 1,000 to 1,000,000 pods
 
 bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
 	$(BIN)/python -m benchmarks.eviction_fleet
-
-bench-million: $(STAMP) ## a million pods through validate, convert and replay (make bench-million PODS=100000)
-	$(BIN)/python -m benchmarks.million_pods $(PODS)
 
 up: ## the three services in containers, on 127.0.0.1:50051 to 50053
 	$(COMPOSE) up --build --detach

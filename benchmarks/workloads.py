@@ -1,0 +1,227 @@
+"""The workloads of the benchmarks that are made here, record by record.
+
+Those of scheduler_perf are upstream's test cases as values: the importer's own code carries them
+out, so that no YAML is needed; tests/e2e/test_benchmarks.py compares them with the YAML files.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.struct_pb2 import Value
+
+from replay.generate.shapes import GI, NodeShape, node, pod_template
+from replay.identity import object_uid
+from replay.importers.issues import Issues
+from replay.importers.options import SECOND_NS, ImportOptions
+from replay.importers.perf.object_files import ObjectFiles
+from replay.importers.perf.run import Run
+from replay.importers.perf.workload import Workload
+from replay.importers.records import Numbering, Templates
+from reprieve.kube.v1alpha1.node_pb2 import Node
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
+from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Delete, Header, Marker, Record
+
+NAMESPACE = "default"
+SETTLED_NS = 60 * SECOND_NS
+EVERY_NS = SECOND_NS // 100
+"""When pods begin to be replaced, and the time between two."""
+_NODE = NodeShape(name="n32", cores=32, memory_mib=128 * GI)
+_NODES = {"opcode": "createNodes", "countParam": "$initNodes"}
+_INIT = {"opcode": "createPods", "countParam": "$initPods"}
+_MEASURE = {"opcode": "createPods", "countParam": "$measurePods", "collectMetrics": True}
+_CASES: Mapping[str, list[dict[str, Any]]] = {
+    "SchedulingBasic": [
+        _NODES,
+        _INIT | {"podTemplatePath": "default"},
+        _MEASURE | {"podTemplatePath": "default"},
+    ],
+    "PreemptionBasic": [
+        _NODES,
+        _INIT | {"podTemplatePath": "low"},
+        _MEASURE | {"podTemplatePath": "high"},
+    ],
+    "TopologySpreading": [
+        _NODES
+        | {
+            "nodeTemplatePath": "node",
+            "labelNodePrepareStrategy": {
+                "labelKey": "topology.kubernetes.io/zone",
+                "labelValues": ["moon-1", "moon-2", "moon-3"],
+            },
+        },
+        _INIT | {"podTemplatePath": "default"},
+        _MEASURE | {"podTemplatePath": "spreading"},
+    ],
+    "SchedulingPodAntiAffinity": [
+        _NODES,
+        {"opcode": "createNamespaces", "prefix": "sched", "count": 2},
+        _INIT | {"podTemplatePath": "apart", "namespace": "sched-0"},
+        _MEASURE | {"podTemplatePath": "apart", "namespace": "sched-1"},
+    ],
+}
+"""Source: kubernetes v1.36 test/integration/scheduler_perf, performance-config.yaml of misc,
+default_preemption, topology_spreading and affinity; objects: templates/."""
+
+
+def scheduler_perf(case: str, *, nodes: int, pods: int, measured: int) -> Iterator[Record]:
+    """Yield a test case of scheduler_perf with its three counts."""
+    params = {"initNodes": nodes, "initPods": pods, "measurePods": measured}
+    workload = Workload(case, {"workloadTemplate": _CASES[case]}, {}, params)
+    numbering = Numbering()
+    yield _header(numbering)
+    yield from Run(workload, _Objects(), numbering, Issues(), ImportOptions()).records()
+
+
+def at_once(nodes: int, pods: int, shapes: int) -> Iterator[Record]:
+    """Yield plain pods of so many shapes by turns, all at time 0."""
+    numbering = Numbering()
+    yield _header(numbering)
+    yield from _nodes(numbering, nodes)
+    templates = Templates(numbering)
+    for index in range(pods):
+        shape = index % shapes
+        pod = pod_template(100 + 10 * (shape % 50), 128 + 64 * (shape // 50), labels={})
+        meta = pod.metadata
+        meta.name, meta.namespace = f"pod-{index:05d}", NAMESPACE
+        meta.uid = object_uid("Pod", NAMESPACE, meta.name)
+        yield from templates.pod_create(0, pod)
+
+
+def replaced(nodes: int, deployments: int, replicas: int) -> Iterator[Record]:
+    """Yield Deployments with a budget each, whose first pods are deleted one by one."""
+    numbering = Numbering()
+    yield _header(numbering)
+    yield from _nodes(numbering, nodes)
+    made = []
+    for index in range(deployments):
+        name = f"web-{index:03d}"
+        pods = [f"{name}-rs-{ordinal}" for ordinal in range(replicas)]
+        made.append(pods)
+        yield from _deployment(numbering, name, pods)
+    at_ns = SETTLED_NS
+    yield numbering.record(at_ns, marker=Marker(name="pods are replaced"))
+    for pod in itertools.chain.from_iterable(zip(*made, strict=True)):
+        ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=pod)
+        yield numbering.record(at_ns, delete=Delete(object=ref, cause="user"))
+        at_ns += EVERY_NS
+
+
+def few(records: Iterable[Record], *, nodes: int, pods: int) -> Iterator[Record]:
+    """Yield the records but for nodes and pods beyond the first ones."""
+    for record in records:
+        is_node, is_pod = record.create.HasField("node"), record.HasField("pod_create")
+        nodes, pods = nodes - is_node, pods - is_pod
+        if (nodes >= 0 or not is_node) and (pods >= 0 or not is_pod):
+            yield record
+
+
+def _deployment(numbering: Numbering, name: str, pods: Sequence[str]) -> Iterator[Record]:
+    """Yield the names of a Deployment's first pods, its budget, and then the Deployment."""
+    labels = {"app": name}
+    owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name)
+    set_name = ControllerPod(owner=owner, ordinal=0, name=f"{name}-rs")
+    yield numbering.record(0, controller_pod=set_name)
+    owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=f"{name}-rs")
+    for ordinal, pod in enumerate(pods):
+        expected = ControllerPod(owner=owner, ordinal=ordinal, name=pod)
+        yield numbering.record(0, controller_pod=expected)
+    budget = PodDisruptionBudget()
+    budget.spec.selector.match_labels.update(labels)
+    budget.spec.max_unavailable.CopyFrom(Value(number_value=1))
+    deployment = Deployment()
+    deployment.spec.replicas = len(pods)
+    deployment.spec.selector.match_labels.update(labels)
+    template = pod_template(500, GI, labels=labels)
+    deployment.spec.template.spec.CopyFrom(template.spec)
+    deployment.spec.template.metadata.labels.update(labels)
+    for made in (budget, deployment):
+        meta = made.metadata
+        meta.name, meta.namespace = name, NAMESPACE
+        meta.uid = object_uid(made.DESCRIPTOR.name, NAMESPACE, name)
+    yield numbering.record(0, create=Object(pod_disruption_budget=budget))
+    yield numbering.record(0, create=Object(deployment=deployment))
+
+
+def _header(numbering: Numbering) -> Record:
+    return numbering.header(Header(source="synthetic", importer="benchmark 1"))
+
+
+def _nodes(numbering: Numbering, count: int) -> Iterator[Record]:
+    for index in range(count):
+        made = node(f"node-{index:05d}", _NODE, f"zone-{index % 3}")
+        yield numbering.record(0, create=made)
+
+
+class _Objects(ObjectFiles):
+    """Upstream's object templates as values; none of them varies from object to object."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def make(self, name: str, values: Mapping[str, Any]) -> Object:
+        """Return a new object of the template."""
+        del values
+        result = Object()
+        result.CopyFrom(_OBJECTS[name])
+        return result
+
+
+def _perf_node() -> Object:
+    node = Node()
+    node.metadata.generate_name = "scheduler-perf-"
+    node.status.capacity.update({"pods": "110", "cpu": "4", "memory": "32Gi"})
+    node.status.conditions.add(type="Ready", status="True")
+    return Object(node=node)
+
+
+def _perf_pod(
+    prefix: str = "pod-", cpu: str = "100m", image: str = "3.10", color: str = ""
+) -> Object:
+    pod = Pod()
+    pod.metadata.generate_name = prefix
+    if color:
+        pod.metadata.labels["color"] = color
+    container = pod.spec.containers.add(name="pause", image=f"registry.k8s.io/pause:{image}")
+    container.ports.add(container_port=80)
+    amounts = {"cpu": cpu, "memory": "500Mi"}
+    container.resources.requests.update(amounts)
+    container.resources.limits.update(amounts)
+    return Object(pod=pod)
+
+
+def _objects() -> Mapping[str, Object]:
+    low, high = _perf_pod(cpu="900m"), _perf_pod(cpu="3000m")
+    low.pod.spec.termination_grace_period_seconds = 0
+    high.pod.spec.priority = 10
+    spreading = _perf_pod("spreading-pod-", color="blue")
+    constraint = spreading.pod.spec.topology_spread_constraints.add(
+        max_skew=5,
+        topology_key="topology.kubernetes.io/zone",
+        when_unsatisfiable="DoNotSchedule",
+    )
+    constraint.label_selector.match_labels["color"] = "blue"
+    apart = _perf_pod("anti-affinity-pod-", image="3.10.2", color="green")
+    required = apart.pod.spec.affinity.pod_anti_affinity
+    term = required.required_during_scheduling_ignored_during_execution.add(
+        topology_key="kubernetes.io/hostname", namespaces=["sched-1", "sched-0"]
+    )
+    term.label_selector.match_labels["color"] = "green"
+    return {
+        "node": _perf_node(),
+        "default": _perf_pod(image="3.10.1"),
+        "low": low,
+        "high": high,
+        "spreading": spreading,
+        "apart": apart,
+    }
+
+
+_OBJECTS = _objects()
