@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
+from replay.backends.environment import prepare
 from replay.results.run_directory import SUMMARY
 from replay.results.tally import Tally
 from replay.runner import Settings, run_replay
@@ -93,6 +94,7 @@ class Item:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line, measure, print, write."""
+    prepare()
     options = _options(arguments)
     rows = [row for row in options.rows if options.million or options.named or not row.long]
     if options.list:

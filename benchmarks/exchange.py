@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+from replay.backends.environment import prepare
 from replay.backends.processes import EmbeddedServices
 from replay.backends.stream import Exchange
 from reprieve.queue.v1alpha1 import queue_service_pb2 as rpc
@@ -25,6 +26,7 @@ BLOCKS = 5
 
 def main() -> None:
     """Print the medians of a few blocks of each kind, taken in turn."""
+    prepare()
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     with EmbeddedServices() as grpc, EmbeddedServices(in_process=True) as local:
         child = grpc.processes["queue"]

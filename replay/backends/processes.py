@@ -16,10 +16,10 @@ import tempfile
 from types import TracebackType
 from typing import IO
 
+from replay.backends.environment import grpc_environment
 from replay.backends.errors import BackendError
 
 _ENVIRONMENT = {
-    "GRPC_VERBOSITY": "NONE",  # What goes wrong is raised; the rest is gRPC's own affair.
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
 }
 """What is set for the services unless the user has set it."""
@@ -42,7 +42,7 @@ class ServiceProcess:
             stdout=subprocess.PIPE,
             stderr=self._log,
             process_group=0,  # Ctrl-C is the replay's, which ends its services itself
-            env={**_ENVIRONMENT, **os.environ},
+            env={**_ENVIRONMENT, **grpc_environment(), **os.environ},
         )
         self.address = ""
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
 import click
 
+from replay.backends.environment import prepare
 from replay.cli.errors import INTERRUPTED, ExitError
 from services.rpc.version import package_version
 
@@ -37,15 +37,6 @@ _COMMANDS = {
     "node": ("replay.cli.node_command", "Watch this machine as a kubelet's eviction manager does."),
     "serve": ("replay.cli.serve_command", "Run one of the services alone."),
 }
-_ENVIRONMENT = {
-    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
-    "GRPC_VERBOSITY": "NONE",
-}
-"""What is set for gRPC here and in the services that a replay starts, unless the user has set it.
-
-An exchange takes three quarters of the CPU without gRPC's event engine; a version that no longer
-knows the switch says so in its log alone.
-"""
 EPILOG = """\b
 Exit codes:
     0  done
@@ -99,8 +90,7 @@ def command() -> None:
 
 def main() -> None:
     """Run the command line and turn what goes wrong into a message and an exit code."""
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    prepare()
     try:
         command.main(prog_name="reprieve", standalone_mode=False)
     except click.exceptions.Exit as error:
