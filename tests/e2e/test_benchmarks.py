@@ -38,8 +38,9 @@ def test_each_row_runs_small_and_comes_with_its_counts(
     for row in there:
         figures = found[row.name]
         assert figures["SchedulingThroughput", ""]["unit"] == row.unit
-        for metric in ("Pods", "PodsBound", "Attempts", "Rounds", "QueueExchangesPerPod"):
+        for metric in ("Pods", "PodsBound", "Attempts", "Rounds"):
             assert figures[metric, ""]["data"]["Median"] > 0, (row.name, metric)
+        assert figures["QueueExchangesPerPod", ""]["data"]["Median"] >= 0
     assert all(f"\n{row.name} " in printed for row in ROWS)
     assert counted(found, "PreemptionBasic/5000Nodes", "PodsBound") == 25
     assert counted(found, "Deployments/500Budgets_5000Pods", "Pods") == 2 * 4 * 2
