@@ -29,7 +29,7 @@ class Cluster:
 class Sight:
     """What of a recording counts as seen: the events before `position`, but not the `unseen` ones.
 
-    The object of an unseen event stands as it was before it, whatever befell it later.
+    The object of an unseen event stands as it was before it, whatever happened to it later.
     `assumed` are pods by UID that count as being on a node whatever the events say, `undecided` are
     pods that count as being on none.
     """

@@ -45,7 +45,7 @@ def explain(
 ) -> Explanation:
     """Return why a pod's attempt came as it did, with the best `top` of each list.
 
-    The run is told again to the scheduler at `address`; "" is the one that made it: at its address,
+    The run is replayed to the scheduler at `address`; "" is the one that made it: at its address,
     or started anew where the run had one of its own. Raises RunError for what the run does not
     hold and where the service that made it is not there, BackendError where the services fail.
     """
@@ -304,7 +304,7 @@ def _notes(
 ) -> Iterator[str]:
     if manifest.decided_by != implementation:
         now = implementation or "one that does not name itself"
-        yield f"the run was decided by {_made_by(manifest)} and is told again to {now}"
+        yield f"the run was decided by {_made_by(manifest)} and is replayed to {now}"
     if 0 < bind.evaluated_nodes < nodes and bind.feasible_nodes > 1:
         yield (
             f"the attempt looked at {bind.evaluated_nodes:,} of {nodes:,} nodes; "

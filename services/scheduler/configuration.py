@@ -133,7 +133,7 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
     if not config.ties:
         return RULES[name]
     if config.ties not in TIES:
-        raise FieldError("config.ties", f"{config.ties!r} is none of {', '.join(TIES)}")
+        raise FieldError("config.ties", f"{config.ties!r} is not one of {', '.join(TIES)}")
     return replace(RULES[name], host_choice=TIES[config.ties])
 
 

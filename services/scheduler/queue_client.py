@@ -194,7 +194,7 @@ class QueueSession:
             )
 
     async def dump(self) -> queue_pb2.QueueState:
-        """Return the queue's whole state, with all that was told before."""
+        """Return the queue's whole state, with all that was sent before."""
         await self._flush()
         while self._unread:
             await self._read()
@@ -203,7 +203,7 @@ class QueueSession:
         return answer.state
 
     async def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
-        """Return the session saved, with all that was told before. Raises UnavailableError."""
+        """Return the session saved, with all that was sent before. Raises UnavailableError."""
         await self._flush()
         while self._unread:
             await self._read()

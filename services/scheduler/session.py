@@ -185,8 +185,8 @@ class SchedulerSession:
     def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Head] | None:
         """Return the heads that the queue would show, None where only the queue can tell.
 
-        While no pod waits in it they are the pods that are added. Whatever is still in flight, and
-        pods that are held by a gate, are none of them.
+        While no pod waits in it they are the pods that are added; pods in flight and gated pods are
+        not among them.
         """
         if self._batch or not self._is_empty or not self.queue.foreseeable_heads:
             return None

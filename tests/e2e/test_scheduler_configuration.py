@@ -156,4 +156,4 @@ def test_a_service_refuses_ties_that_it_does_not_know(services: EmbeddedServices
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Open(service_pb2.OpenRequest(config=config), timeout=10)
-    assert "config.ties: 'age' is none of hash, name" in str(caught.value)
+    assert "config.ties: 'age' is not one of hash, name" in str(caught.value)
