@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from replay.trace.features import pod_template
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import kube_fields
@@ -57,10 +58,8 @@ def _note_object(found: Inventory, message: object_pb2.Object) -> None:
             node = message.node
             found.nodes[node.metadata.name] = dict(node.metadata.labels)
             found.allocatable.update(amounts(node.status.allocatable or node.status.capacity))
-        case "replica_set" | "deployment" | "stateful_set" | "daemon_set" as kind:
-            _note_class_name(found, getattr(message, kind).spec.template.spec)
-        case "job":
-            _note_class_name(found, message.job.spec.template.spec)
+        case _ if (template := pod_template(message)) is not None:
+            _note_class_name(found, template.spec)
 
 
 def amounts(quantities: Mapping[str, str]) -> dict[str, int]:

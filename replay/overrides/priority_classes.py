@@ -16,6 +16,7 @@ from replay.identity import object_uid
 from replay.overrides.assignment import Assignment, refuse_field
 from replay.overrides.errors import OverrideError, listed
 from replay.overrides.inventory import Inventory
+from replay.trace.features import pod_template
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, scheduling_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import PreemptionPolicy
@@ -23,7 +24,6 @@ from services.kube.priority_class import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX
 
 FIELDS = ("value", "preemptionPolicy", "globalDefault")
 _INT32_MIN = -(2**31)
-_TEMPLATED = frozenset({"replica_set", "deployment", "stateful_set", "daemon_set", "job"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,18 +117,20 @@ def _with_pod(
 def _with_object(
     record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
 ) -> trace_pb2.Record:
-    kind = getattr(record, case).WhichOneof("object")
-    if kind not in _TEMPLATED and kind not in {"pod", "priority_class"}:
+    given = getattr(record, case)
+    is_named = given.HasField("pod") or given.HasField("priority_class")
+    if not is_named and pod_template(given) is None:
         return record
     changed = trace_pb2.Record()
     changed.CopyFrom(record)
     message: object_pb2.Object = getattr(changed, case)
-    if kind == "priority_class":
+    if message.HasField("priority_class"):
         found = changes.get(message.priority_class.metadata.name)
         if found is not None:
             _redefine(message.priority_class, found)
         return changed
-    spec = message.pod.spec if kind == "pod" else getattr(message, kind).spec.template.spec
+    template = pod_template(message)
+    spec = message.pod.spec if template is None else template.spec
     if spec.priority_class_name in changes:
         _readmit(spec, changes[spec.priority_class_name])
     return changed

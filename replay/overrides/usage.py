@@ -12,20 +12,13 @@ from dataclasses import replace
 
 from replay.overrides.errors import OverrideError, listed
 from replay.overrides.label_selectors import known_labels, parse_selector
+from replay.trace.features import pod_template
 from replay.world.annotations import USAGE
 from replay.world.growth import RESOURCES, UsageRule, parse_growth
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
 _POD = re.compile(r"(?P<namespace>[a-z0-9]([-a-z0-9]*[a-z0-9])?)/(?P<name>[a-z0-9][-a-z0-9.]*)")
-_TEMPLATED = (
-    "deployment",
-    "replica_set",
-    "replication_controller",
-    "stateful_set",
-    "daemon_set",
-    "job",
-)
 _OF_CONTROLLERS = frozenset(
     {
         "apps.kubernetes.io/pod-index",
@@ -100,14 +93,11 @@ def _annotations(record: trace_pb2.Record) -> Iterator[str]:
             yield from getattr(record, case).pod.metadata.annotations
         case "create" | "update" as case:
             message = getattr(record, case)
-            kind = message.WhichOneof("object")
-            if kind == "pod":
-                yield from message.pod.metadata.annotations
-            elif kind == "cron_job":
-                template = message.cron_job.spec.job_template.spec.template
+            template = pod_template(message)
+            if template is not None:
                 yield from template.metadata.annotations
-            elif kind in _TEMPLATED:
-                yield from getattr(message, kind).spec.template.metadata.annotations
+            elif message.HasField("pod"):
+                yield from message.pod.metadata.annotations
 
 
 def _may_match(rule: UsageRule, pod: pod_pb2.Pod, is_made: bool) -> bool:
@@ -140,17 +130,12 @@ def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bo
 
 
 def _of_object(message: object_pb2.Object) -> Iterator[tuple[pod_pb2.Pod, bool]]:
-    kind = message.WhichOneof("object")
-    match kind:
-        case "pod":
-            yield _pattern(message.pod.metadata, [message.pod.metadata.labels]), False
-        case "cron_job":
-            held = message.cron_job
-            template = held.spec.job_template.spec.template
-            yield _pattern(held.metadata, [template.metadata.labels]), True
-        case _ if kind in _TEMPLATED:
-            held = getattr(message, kind)
-            yield _pattern(held.metadata, [held.spec.template.metadata.labels]), True
+    template = pod_template(message)
+    if template is not None:
+        held = getattr(message, message.WhichOneof("object") or "")
+        yield _pattern(held.metadata, [template.metadata.labels]), True
+    elif message.HasField("pod"):
+        yield _pattern(message.pod.metadata, [message.pod.metadata.labels]), False
 
 
 def _pattern(meta: meta_pb2.ObjectMeta, labels: Sequence[Mapping[str, str]]) -> pod_pb2.Pod:

@@ -6,21 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from replay.trace.features import pod_features
+from replay.trace.features import CONTROLLERS, pod_features, pod_template
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
 from reprieve.trace.v1alpha1.trace_pb2 import Header, ImportIssue, PodCreate, Record
 from services.kube.priority_class import SYSTEM_CLASSES
-
-_CONTROLLERS = (
-    "deployment",
-    "replica_set",
-    "replication_controller",
-    "stateful_set",
-    "daemon_set",
-    "job",
-    "cron_job",
-)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,7 +74,7 @@ class _Validation:
         if not report.objects["node"]:
             report.warnings["no node is created: nothing can be scheduled"] += 1
         made = report.counts["controller_pod"]
-        if not made and not any(report.objects[kind] for kind in ("pod", *_CONTROLLERS)):
+        if not made and not any(report.objects[kind] for kind in ("pod", *CONTROLLERS)):
             report.warnings["no pod is created"] += 1
         return report
 
@@ -105,12 +95,7 @@ class _Validation:
         return tuple(result)
 
     def _of_object(self, created: Object) -> tuple[str, ...]:
-        kind = created.WhichOneof("object") or ""
-        match kind:
-            case "priority_class":
-                self._classes.add(created.priority_class.metadata.name)
-            case "cron_job":
-                return self._of_pod(created.cron_job.spec.job_template.spec.template.spec)
-        if kind in _CONTROLLERS:
-            return self._of_pod(getattr(created, kind).spec.template.spec)
-        return ()
+        if created.HasField("priority_class"):
+            self._classes.add(created.priority_class.metadata.name)
+        template = pod_template(created)
+        return () if template is None else self._of_pod(template.spec)

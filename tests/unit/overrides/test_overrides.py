@@ -8,6 +8,7 @@ import pytest
 
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
+from replay.trace.features import CONTROLLERS, pod_template
 from replay.trace.order import OrderCheck
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.overrides.traces import trace, with_controllers
@@ -52,6 +53,21 @@ def test_the_pods_of_a_class_follow_its_new_value() -> None:
     values = [r.create.priority_class.value for r in records if r.create.HasField("priority_class")]
     assert values == [50]
     assert [each.pod.spec.priority for each in pods(records)] == [50, 10]
+
+
+@pytest.mark.parametrize("kind", CONTROLLERS)
+def test_a_class_s_new_value_reaches_the_template_of_any_controller(kind: str) -> None:
+    """Where a template names the value that its class gave when it was written."""
+    record = trace_pb2.Record(sequence=99)
+    getattr(record.create, kind).metadata.name = "c"
+    template = pod_template(record.create)
+    assert template is not None
+    template.spec.priority_class_name, template.spec.priority = "gold", 1
+    overrides = Overrides.parse(("priorityClass.gold.value=50",), "", "", "")
+    last = list(overrides.records(lambda: iter([*trace(), record]), 0))[-1]
+    changed_template = pod_template(last.create)
+    assert changed_template is not None
+    assert changed_template.spec.priority == 50
 
 
 def test_the_admitted_pods_of_a_class_follow_its_new_preemption_policy() -> None:
