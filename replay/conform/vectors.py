@@ -35,7 +35,7 @@ class Kind(Enum):
 
 
 def recorded_files() -> list[Path]:
-    """Return the files of RECORDED, by name. Raises VectorError where there are none."""
+    """Return the files of RECORDED, by name. Raises VectorError if there are no files."""
     found = sorted(RECORDED.glob("*.jsonl.gz"))
     if not found:
         raise VectorError(f"{RECORDED}: holds no vectors: name files of them")

@@ -61,7 +61,7 @@ def test_heads_that_are_foreseen_are_those_that_the_queue_shows(
 
 
 def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
-    """Until one of them finds no node; what the queue was told by then stands in its state."""
+    """Until one of them finds no node; everything sent to the queue by then stands in its state."""
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     told = asyncio.run(_alone(services.addresses["queue"], node))
     assert [bool(each.queue_exchanges) for each in told] == [False] * 4 + [True] * 2

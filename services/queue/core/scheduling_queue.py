@@ -296,7 +296,7 @@ class SchedulingQueue:
         """Nominate the pod to a node, at the end of that node's pods, wherever the pod is.
 
         "" stands for the node in the pod's status, as the pod is queued, or else in flight. Where
-        there is none, the pod's nomination ends.
+        the status names no node, the pod's nomination ends.
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add; v1.34
         backend/queue/nominator.go, addNominatedPodUnlocked, ModeNoop.
         """
