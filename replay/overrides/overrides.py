@@ -50,7 +50,7 @@ class Overrides:
         arrivals: str,
         usage: tuple[str, ...] = (),
     ) -> Overrides:
-        """Return the overrides. Raises OverrideError for a `--set` or `--usage` that is malformed."""
+        """Return the overrides. Raises OverrideError for a malformed `--set` or `--usage`."""
         assignments = tuple(map(parse_assignment, sets))
         refuse_twice(assignments)
         return cls(
