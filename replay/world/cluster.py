@@ -3,6 +3,9 @@
 A change is made through a method here, which does three things: it changes the object, appends
 the event that a watch would tell (for the scheduler's next round), and marks what controllers must
 look at again. Objects are the contract's own messages: documents, as an API server stores them.
+
+An object's resourceVersion counts its own changes here, from "1", whatever the trace says: what is
+told of one object does not depend on what happened to others.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ class Cluster:
 
     def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
         self._scheduler_names = scheduler_names
-        self._resource_version = 0
+        self._others: dict[tuple[str, str, str], int] = {}
         self.pods: dict[str, PodRecord] = {}
         self.nodes: dict[str, node_pb2.Node] = {}
         self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
@@ -113,7 +116,7 @@ class Cluster:
                 "SchedulingGated",
                 "Scheduling is blocked due to non-empty scheduling gates",
             )
-        self._stamp(meta)
+        _stamp(meta)
         self.pods[pod.uid] = pod
         self.pod_uids[key] = pod.uid
         if pod.is_terminal:
@@ -171,8 +174,8 @@ class Cluster:
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
         """Take a user's new version of a pod; what the system owns stays as it is."""
         keep_own(pod.message, message)
+        _stamp(message.metadata, pod.message)
         pod.message = message
-        self._stamp(message.metadata)
         self._own(pod)
         if pod.queued:
             self.tried -= pod.tried_at == self.snapshot_version
@@ -214,13 +217,13 @@ class Cluster:
     def put_node(self, now_ns: int, node: node_pb2.Node) -> None:
         """Add or replace a node."""
         name = node.metadata.name
-        is_new = name not in self.nodes
+        held = self.nodes.get(name)
         self.nodes[name] = node
         if not node.metadata.HasField("creation_timestamp"):
             set_time(node.metadata.creation_timestamp, now_ns)
-        self._stamp(node.metadata)
+        _stamp(node.metadata, held)
         event = self._event(now_ns)
-        (event.add if is_new else event.update).node.CopyFrom(node)
+        (event.add if held is None else event.update).node.CopyFrom(node)
         self.changed.nodes[name] = None
         self._snapshot_changed()
 
@@ -238,11 +241,11 @@ class Cluster:
     def put_budget(self, now_ns: int, budget: policy_pb2.PodDisruptionBudget) -> None:
         """Add or replace a disruption budget."""
         key = f"{budget.metadata.namespace}/{budget.metadata.name}"
-        is_new = key not in self.budgets
+        held = self.budgets.get(key)
         self.budgets[key] = budget
-        self._stamp(budget.metadata)
+        _stamp(budget.metadata, held)
         event = self._event(now_ns)
-        (event.add if is_new else event.update).pod_disruption_budget.CopyFrom(budget)
+        (event.add if held is None else event.update).pod_disruption_budget.CopyFrom(budget)
 
     def remove_budget(self, now_ns: int, key: str) -> None:
         """Take a disruption budget out; an unknown one is accepted."""
@@ -262,10 +265,14 @@ class Cluster:
         event = self._event(now_ns)
         told = event.add if is_new else event.update
         told.CopyFrom(message)
-        self._stamp(getattr(told, told.WhichOneof("object") or "").metadata)
+        content = getattr(told, told.WhichOneof("object") or "")
+        key = _other_key(content.DESCRIPTOR.name, content.metadata)
+        self._others[key] = changes = 1 + (0 if is_new else self._others.get(key, 0))
+        content.metadata.resource_version = str(changes)
 
     def remove_other(self, now_ns: int, ref: object_ref_pb2.ObjectRef) -> None:
         """Tell that an object which the world itself does not read has gone."""
+        self._others.pop(_other_key(ref.kind, ref), None)
         self._event(now_ns).delete.CopyFrom(ref)
 
     def take_events(self) -> list[scheduler_pb2.Event]:
@@ -329,11 +336,6 @@ class Cluster:
         if pod.owner_uid:
             self.changed.owners[pod.owner_uid] = None
 
-    def _stamp(self, meta: meta_pb2.ObjectMeta) -> str:
-        self._resource_version += 1
-        version = meta.resource_version = str(self._resource_version)
-        return version
-
     def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
         self.events.append(event)
@@ -343,10 +345,26 @@ class Cluster:
 
     def _patch(self, now_ns: int, pod: PodRecord, urgency: Urgency) -> scheduler_pb2.PodPatch:
         patch, meta = self._event(now_ns, urgency).patch, pod.message.metadata
-        patch.resource_version = self._stamp(meta)
+        patch.resource_version = _stamp(meta, pod.message)
         ref = patch.pod
         ref.uid, ref.namespace, ref.name = pod.uid, meta.namespace, meta.name
         return patch
+
+
+def _stamp(
+    meta: meta_pb2.ObjectMeta,
+    held: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
+) -> str:
+    """Give an object the version after that of the one `held` so far; "1" where there was none."""
+    changes = 1 + (int(held.metadata.resource_version) if held is not None else 0)
+    version = meta.resource_version = str(changes)
+    return version
+
+
+def _other_key(
+    kind: str, named: meta_pb2.ObjectMeta | object_ref_pb2.ObjectRef
+) -> tuple[str, str, str]:
+    return kind, named.namespace or "default", named.name
 
 
 def _urgency(pod: PodRecord) -> Urgency:

@@ -1,7 +1,7 @@
 """What happened, in order: the decision log's entries, and notes that the summary shows.
 
-An entry is a function of (trace, configuration, seed, version) only: it holds virtual time, the
-round and a number, never a wall-clock value.
+An entry is a function of (trace, configuration, seed, version) only: it holds virtual time and a
+number, never a wall-clock value, and nothing of what was sent to the scheduler when.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ Sink = Callable[[trace_pb2.Decision], None]
 
 
 class Journal:
-    """Numbers what happens and hands it to `sink`; `round_` is set by whoever runs the rounds."""
+    """Numbers what happens and hands it to `sink`."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._sequence = 0
-        self.round_ = 0
         self.notes: Counter[tuple[str, str]] = Counter()
 
     def note(self, kind: str, text: str) -> None:
@@ -149,9 +148,7 @@ class Journal:
         self, now_ns: int, ref: object_ref_pb2.ObjectRef, refused: str = ""
     ) -> trace_pb2.Decision:
         self._sequence += 1
-        entry = trace_pb2.Decision(
-            at_ns=now_ns, round=self.round_, sequence=self._sequence, refused=refused
-        )
+        entry = trace_pb2.Decision(at_ns=now_ns, sequence=self._sequence, refused=refused)
         entry.observed.object.CopyFrom(ref)
         return entry
 

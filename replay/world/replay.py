@@ -196,7 +196,6 @@ class Replay:
         for number in itertools.count():
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
-            self.journal.round_ = number
             is_busy = self._costs.is_busy(now_ns)
             tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns and not is_busy
             self._told.begin(now_ns, number, tick=tick)

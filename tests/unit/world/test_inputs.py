@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, storage_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import (
     S,
@@ -219,18 +219,31 @@ def test_an_object_without_a_namespace_is_of_the_default_one() -> None:
     assert world.names() == []
 
 
-def test_resource_versions_only_grow() -> None:
-    """Each change has its own."""
+def test_an_objects_version_counts_its_own_changes() -> None:
+    """From 1, whatever the trace says, and whatever happens to other objects."""
     world = World()
-    world.feed(0, create(make_node()), create_pod(make_pod()), create(make_budget(min_available=1)))
-    world.feed(1, update(make_pod()))
-    world.cluster.bind(1, world.pod("p"), "n")
-    versions = []
+    claim = storage_pb2.PersistentVolumeClaim()
+    claim.metadata.name, claim.metadata.resource_version = "c", "x7"
+    budget, recorded = make_budget(min_available=1), make_pod()
+    recorded.metadata.resource_version = "48213"
+    world.feed(0, create(make_node()), create_pod(recorded), create(budget), create(claim))
+    world.feed(1, update(recorded), update(make_node()), update(budget), update(claim))
+    world.feed(2, update(recorded), create_pod(make_pod("q")))
+    world.cluster.bind(2, world.pod("p"), "n")
+    ref = object_ref_pb2.ObjectRef(kind="PersistentVolumeClaim", name="c")
+    world.feed(3, trace_pb2.Record(delete=trace_pb2.Delete(object=ref)), create(claim))
+    versions: dict[str, list[str]] = {}
     for event in world.cluster.take_events():
         if event.HasField("patch"):
-            versions.append(int(event.patch.resource_version))
-            continue
-        told = event.add if event.HasField("add") else event.update
-        message = getattr(told, told.WhichOneof("object") or "")
-        versions.append(int(message.metadata.resource_version))
-    assert versions == sorted(set(versions))
+            versions[event.patch.pod.name].append(event.patch.resource_version)
+        elif not event.HasField("delete"):
+            told = event.add if event.HasField("add") else event.update
+            meta = getattr(told, told.WhichOneof("object") or "").metadata
+            versions.setdefault(meta.name, []).append(meta.resource_version)
+    assert versions == {
+        "n": ["1", "2"],
+        "p": ["1", "2", "3", "4"],
+        "b": ["1", "2", "3"],
+        "c": ["1", "2", "1"],
+        "q": ["1"],
+    }
