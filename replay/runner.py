@@ -152,7 +152,9 @@ def run_replay(
 
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, recorder.tally)
-            if checkpoints is not None and checkpoints.is_due and not run.has_extenders:
+            if checkpoints is None or not checkpoints.is_due or run.has_extenders:
+                return
+            if not replay.is_ahead:
                 checkpoints.save(now_ns)
 
         header = trace_pb2.Header()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -115,6 +116,7 @@ class SchedulerService:
             tls,
         )
         self.opened: scheduler_rpc.OpenResponse = self._session.opened
+        self._answered: deque[scheduler_pb2.RoundOutcomes] = deque()
 
     @property
     def names(self) -> frozenset[str]:
@@ -130,9 +132,17 @@ class SchedulerService:
         """Let the service's own spans belong to the trace of that context."""
         self._session.follow(traceparent)
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
-        """Tell a round, or go on with one."""
-        request = scheduler_rpc.StreamRequest(stamp=self._session.next_stamp(), round=round_)
+    @property
+    def takes_windows(self) -> bool:
+        """Tell whether rounds may be told ahead."""
+        return self.opened.windows
+
+    def tell(
+        self, round_: scheduler_pb2.Round, window: Sequence[scheduler_rpc.Foreseen] = ()
+    ) -> None:
+        """Tell a round, or go on with one, and the rounds that will follow it."""
+        stamp = self._session.next_stamp()
+        request = scheduler_rpc.StreamRequest(stamp=stamp, round=round_, window=window)
         self._session.stream.send(request)
 
     @property
@@ -178,7 +188,9 @@ class SchedulerService:
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round not answered yet. Raises BackendError."""
-        return self._session.stream.receive().outcomes
+        if not self._answered:
+            self._answered.extend(self._session.stream.receive().outcomes)
+        return self._answered.popleft()
 
     def close(self) -> None:
         """Forget the session."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from replay.world import pod_status
 from replay.world.conditions import set_pod_condition, set_time
 from replay.world.pod_record import PodRecord, keep_own
 from reprieve.kube.v1alpha1 import (
@@ -97,28 +98,10 @@ class Cluster:
 
     # Pods
 
-    def create_pod(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> PodRecord:
-        """Add a pod whose admission is over; its UID and its key must be free."""
-        meta = message.metadata
-        key = f"{meta.namespace}/{meta.name}"
-        pod = PodRecord(
-            uid=meta.uid, key=key, message=message, life=life, owner_uid=controller_uid(meta)
-        )
-        if not meta.HasField("creation_timestamp"):
-            set_time(meta.creation_timestamp, now_ns)
-        message.status.phase = message.status.phase or "Pending"
-        if message.spec.scheduling_gates and not pod.node_name:
-            set_pod_condition(
-                message.status,
-                "PodScheduled",
-                "False",
-                now_ns,
-                "SchedulingGated",
-                "Scheduling is blocked due to non-empty scheduling gates",
-            )
-        _stamp(meta)
+    def create_pod(self, pod: PodRecord, event: scheduler_pb2.Event) -> None:
+        """Add a pod that `new_pod` made, with its event; its UID and its key must be free."""
         self.pods[pod.uid] = pod
-        self.pod_uids[key] = pod.uid
+        self.pod_uids[pod.key] = pod.uid
         if pod.is_terminal:
             self.ended[pod.uid] = pod
         if pod.owner_uid:
@@ -128,26 +111,33 @@ class Cluster:
             self._place(pod)
         else:
             self._enlist(pod)
-        self._event(now_ns, Urgency.PENDING).add.pod.CopyFrom(message)
+        self._tell(event, Urgency.PENDING)
         self._pod_changed(pod)
-        return pod
 
     def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
         """Apply the Binding subresource."""
         pod.message.spec.node_name = node_name
-        set_pod_condition(pod.message.status, "PodScheduled", "True", now_ns)
+        event = _written(now_ns, pod, pod_status.scheduled)
+        event.patch.node_name = node_name
         self._delist(pod)
         self._place(pod)
         nominated = bool(pod.message.status.nominated_node_name)
-        patch = self._patch(now_ns, pod, Urgency.CHANGE if nominated else Urgency.STATUS)
-        patch.node_name = node_name
-        patch.status.CopyFrom(pod.message.status)
+        self._tell(event, Urgency.CHANGE if nominated else Urgency.STATUS)
         self._pod_changed(pod)
 
     def status_changed(
-        self, now_ns: int, pod: PodRecord, *, nomination_ended: bool = False
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        write: pod_status.Write | None = None,
+        *,
+        nomination_ended: bool = False,
     ) -> None:
-        """Tell that `pod.message.status` was changed; `nomination_ended` of a pending pod."""
+        """Tell of a pod's status, which `write` changes first; `nomination_ended` of a pending pod.
+
+        Without `write` the status was changed already.
+        """
+        event = _written(now_ns, pod, write)
         if pod.is_terminal:
             self.ended[pod.uid] = pod
             self._delist(pod)
@@ -156,7 +146,7 @@ class Cluster:
         urgency = Urgency.CHANGE if ends else Urgency.STATUS
         if pod.is_terminating and not pod.node_name:
             urgency = Urgency.PENDING
-        self._patch(now_ns, pod, urgency).status.CopyFrom(pod.message.status)
+        self._tell(event, urgency)
         self._pod_changed(pod)
 
     def deletion_asked(
@@ -166,9 +156,9 @@ class Cluster:
         meta = pod.message.metadata
         set_time(meta.deletion_timestamp, deletion_ns)
         meta.deletion_grace_period_seconds = grace_s
-        patch = self._patch(now_ns, pod, _urgency(pod))
-        patch.deletion_ns = deletion_ns
-        patch.status.CopyFrom(pod.message.status)
+        event = status_event(now_ns, pod.message)
+        event.patch.deletion_ns = deletion_ns
+        self._tell(event, _urgency(pod))
         self._pod_changed(pod)
 
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
@@ -201,6 +191,12 @@ class Cluster:
             _drop(self.pods_by_node, pod.node_name, pod.uid)
         self._event(now_ns, _urgency(pod)).delete.CopyFrom(pod.object_ref())
         self._pod_changed(pod)
+
+    def is_schedulable(self, pod: PodRecord) -> bool:
+        """Tell whether a scheduler that is served here will take a pod that has no node."""
+        if pod.is_terminal or pod.is_terminating or pod.message.spec.scheduling_gates:
+            return False
+        return (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names
 
     def tried_now(self, pod: PodRecord) -> None:
         """Note that a pending pod was tried on the snapshot as it stands."""
@@ -290,9 +286,7 @@ class Cluster:
 
     def _enlist(self, pod: PodRecord) -> None:
         """Count a pod as pending, unless no scheduler that is served here will ever take it."""
-        if pod.is_terminal or pod.is_terminating or pod.message.spec.scheduling_gates:
-            return
-        if (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names:
+        if self.is_schedulable(pod):
             pod.queued = True
             self.pending[pod.uid] = pod
             self.enlisted += 1
@@ -338,17 +332,67 @@ class Cluster:
 
     def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event(at_ns=now_ns)
+        self._tell(event, urgency)
+        return event
+
+    def _tell(self, event: scheduler_pb2.Event, urgency: Urgency) -> None:
         self.events.append(event)
         if self.urgency is None or urgency > self.urgency:
             self.urgency = urgency
-        return event
 
-    def _patch(self, now_ns: int, pod: PodRecord, urgency: Urgency) -> scheduler_pb2.PodPatch:
-        patch, meta = self._event(now_ns, urgency).patch, pod.message.metadata
-        patch.resource_version = _stamp(meta, pod.message)
-        ref = patch.pod
-        ref.uid, ref.namespace, ref.name = pod.uid, meta.namespace, meta.name
-        return patch
+
+def new_pod(
+    now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
+) -> tuple[PodRecord, scheduler_pb2.Event]:
+    """Return a pod whose admission is over as the API server stores it, and the event of that."""
+    meta = message.metadata
+    if not meta.HasField("creation_timestamp"):
+        set_time(meta.creation_timestamp, now_ns)
+    message.status.phase = message.status.phase or "Pending"
+    if message.spec.scheduling_gates and not message.spec.node_name:
+        set_pod_condition(
+            message.status,
+            "PodScheduled",
+            "False",
+            now_ns,
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates",
+        )
+    _stamp(meta)
+    pod = PodRecord(
+        uid=meta.uid,
+        key=f"{meta.namespace}/{meta.name}",
+        message=message,
+        life=life,
+        owner_uid=controller_uid(meta),
+    )
+    event = scheduler_pb2.Event(at_ns=now_ns)
+    event.add.pod.CopyFrom(message)
+    return pod, event
+
+
+def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
+    """Return the event that tells a pod's status, which makes a new version of the pod."""
+    event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
+    patch = event.patch
+    patch.resource_version = _stamp(meta, pod)
+    ref = patch.pod
+    ref.uid, ref.namespace, ref.name = meta.uid, meta.namespace, meta.name
+    patch.status.CopyFrom(pod.status)
+    return event
+
+
+def _written(now_ns: int, pod: PodRecord, write: pod_status.Write | None) -> scheduler_pb2.Event:
+    """Change a pod's status and return the event that tells it; what was foreseen comes to be."""
+    message = pod.message
+    if pod.foreseen:
+        event = pod.foreseen.popleft()
+        message.status.CopyFrom(event.patch.status)
+        message.metadata.resource_version = event.patch.resource_version
+        return event
+    if write is not None:
+        write(now_ns, message)
+    return status_event(now_ns, message)
 
 
 def _stamp(

@@ -6,6 +6,7 @@ Observations of the recorded cluster are passed over: they are compared with, ne
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from replay.identity import object_uid
 from replay.trace.features import pod_features
@@ -14,12 +15,29 @@ from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import KINDS, Controllers
 from replay.world.journal import Journal
-from replay.world.lives import Lives
+from replay.world.lives import Admitted, Lives
 from replay.world.node_lives import NodeLives
 from replay.world.pressure import Pressure
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
+
+
+class _Asked(NamedTuple):
+    """A pod that a record asks for; `named` is its kind, namespace and name where it has no UID."""
+
+    message: pod_pb2.Pod
+    life: trace_pb2.PodLife
+    features: tuple[str, ...]
+    named: tuple[str, str, str] | None
+
+
+class _Foreseen(NamedTuple):
+    """A record of which is known already what will be stored."""
+
+    record: trace_pb2.Record
+    asked: _Asked
+    admitted: Admitted
 
 
 class Inputs:
@@ -49,16 +67,20 @@ class Inputs:
         self._template_features: dict[int, tuple[str, ...]] = {}
         self._owner_features: dict[tuple[str, str, str], frozenset[str]] = {}
         self._unnamed: Counter[tuple[str, str, str]] = Counter()
+        self._foreseen: dict[int, _Foreseen] = {}
+
+    def learn(self, template: trace_pb2.Template) -> None:
+        """Take a template, which nothing but records that come after it reads."""
+        self._templates[template.id] = template.pod
+        self._template_features[template.id] = tuple(pod_features(template.pod.spec))
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Carry out one record; what cannot be is noted and leaves everything as it was."""
         match record.WhichOneof("record"):
             case "template":
-                template = record.template
-                self._templates[template.id] = template.pod
-                self._template_features[template.id] = tuple(pod_features(template.pod.spec))
+                self.learn(record.template)
             case "pod_create":
-                self._create_pod(now_ns, record.pod_create)
+                self._create_pod(now_ns, record)
             case "create" | "update":
                 is_new = record.HasField("create")
                 self._put(now_ns, record.create if is_new else record.update, is_new=is_new)
@@ -81,12 +103,52 @@ class Inputs:
                 issue = record.issue
                 self._journal.notes[issue.kind, issue.message] += max(1, issue.count)
 
-    def _create_pod(self, now_ns: int, create: trace_pb2.PodCreate) -> None:
+    def foresee(self, at_ns: int, record: trace_pb2.Record) -> Admitted | None:
+        """Return the pod that a record will create, None where it creates none.
+
+        Nothing is changed; the pod is the one that `feed` stores when the record's time has come.
+        Records are foreseen in their order, each as often as somebody asks.
+        """
+        known = self._foreseen.get(id(record))
+        if known is not None:
+            return known.admitted
+        try:
+            asked = self._read(record.pod_create)
+            if asked is None or self._lives.is_taken(asked.message):
+                return None
+            admitted = self._lives.admitted(at_ns, asked.message, asked.life)
+        except (AdmissionError, FieldError):
+            return None
+        self._foreseen[id(record)] = _Foreseen(record, asked, admitted)
+        return admitted
+
+    def _create_pod(self, now_ns: int, record: trace_pb2.Record) -> None:
+        foreseen = self._foreseen.pop(id(record), None)
+        asked: _Asked | None
+        if foreseen is not None:
+            asked = foreseen.asked
+            if not self._lives.is_taken(asked.message):
+                self._lives.store(now_ns, foreseen.admitted)
+                self._stored(asked)
+                return
+        else:
+            asked = self._read(record.pod_create)
+            if asked is None:
+                template_id = record.pod_create.template_id
+                self._journal.note("refused", f"template {template_id} is not in the trace")
+                return
+        refusal = self._lives.create(now_ns, asked.message, asked.life)
+        if refusal:
+            self._journal.note("refused", refusal)
+        else:
+            self._stored(asked)
+
+    def _read(self, create: trace_pb2.PodCreate) -> _Asked | None:
+        """Return what is asked for; None where the trace does not have the template."""
         if create.template_id:
             template = self._templates.get(create.template_id)
             if template is None:
-                self._journal.note("refused", f"template {create.template_id} is not in the trace")
-                return
+                return None
             message = _from_template(template, create.pod)
             features = self._template_features[create.template_id]
         else:
@@ -97,18 +159,19 @@ class Inputs:
         life.CopyFrom(create.life)
         if not life.usage_id:
             life.usage_id = self._pressure.profile_of(create.template_id)
-        message.metadata.namespace = message.metadata.namespace or "default"
-        named = ("Pod", message.metadata.namespace, message.metadata.name)
-        is_unnamed = not message.metadata.uid
-        if is_unnamed:
-            message.metadata.uid = object_uid(*named, ordinal=self._unnamed[named])
-        refusal = self._lives.create(now_ns, message, life)
-        if refusal:
-            self._journal.note("refused", refusal)
-            return
-        if is_unnamed:
-            self._unnamed[named] += 1
-        for feature in features:
+        meta = message.metadata
+        meta.namespace = meta.namespace or "default"
+        named = None
+        if not meta.uid:
+            named = ("Pod", meta.namespace, meta.name)
+            meta.uid = object_uid(*named, ordinal=self._unnamed[named])
+        return _Asked(message, life, features, named)
+
+    def _stored(self, asked: _Asked) -> None:
+        """Note what follows from a pod that was stored."""
+        if asked.named is not None:
+            self._unnamed[asked.named] += 1
+        for feature in asked.features:
             self._journal.note("not-simulated", feature)
 
     def _put(self, now_ns: int, given: object_pb2.Object, *, is_new: bool) -> None:
@@ -119,7 +182,8 @@ class Inputs:
         try:
             match kind:
                 case "pod" if is_new:
-                    self._create_pod(now_ns, trace_pb2.PodCreate(pod=message.pod))
+                    create = trace_pb2.PodCreate(pod=message.pod)
+                    self._create_pod(now_ns, trace_pb2.Record(pod_create=create))
                 case "pod":
                     self._update_pod(now_ns, message.pod)
                 case "node":

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
+from replay.world import pod_status
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.annotations import annotate_life, annotated_usage
-from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_pod_condition, set_time
+from replay.world.cluster import Cluster, new_pod
+from replay.world.conditions import nanoseconds, set_pod_condition
 from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
@@ -25,6 +28,7 @@ from replay.world.restarts import FORGET_NS, crash_backoff_ns, runs_again
 from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import PodPhase
 from services.rpc import kube_fields
@@ -42,6 +46,14 @@ class Refusal:
 
     reason: str
     message: str
+
+
+class Admitted(NamedTuple):
+    """A pod whose admission is over, the event of its coming, and a note ("" for none)."""
+
+    pod: PodRecord
+    event: scheduler_pb2.Event
+    note: str
 
 
 class Lives:
@@ -74,22 +86,37 @@ class Lives:
 
     def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
         """Admit and store a pod; answer why it is refused, "" where it is not."""
-        meta = message.metadata
-        name = f"{meta.namespace}/{meta.name}"
-        if name in self._cluster.pod_uids or meta.uid in self._cluster.pods:
-            return f"pod {name} exists already"
+        if self.is_taken(message):
+            return f"pod {_name(message)} exists already"
         try:
-            self.check(message)
-            self._fill_in(message, life)
-            note = self._admission.admit(message)
+            self.store(now_ns, self.admitted(now_ns, message, life))
         except (AdmissionError, FieldError) as error:
-            return f"pod {name}: {error}"
-        if note:
-            self._journal.note("priority", note)
-        pod = self._cluster.create_pod(now_ns, message, life)
-        if pod.node_name:
-            self._take_up(now_ns, pod)
+            return f"pod {_name(message)}: {error}"
         return ""
+
+    def is_taken(self, message: pod_pb2.Pod) -> bool:
+        """Tell whether a pod of that name or UID is there already."""
+        return (
+            _name(message) in self._cluster.pod_uids or message.metadata.uid in self._cluster.pods
+        )
+
+    def admitted(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> Admitted:
+        """Return the pod that admission makes of a message, and change nothing else.
+
+        Raises AdmissionError and FieldError.
+        """
+        self.check(message)
+        self._fill_in(message, life)
+        note = self._admission.admit(message)
+        return Admitted(*new_pod(now_ns, message, life), note)
+
+    def store(self, now_ns: int, admitted: Admitted) -> None:
+        """Store a pod whose name and UID are free."""
+        if admitted.note:
+            self._journal.note("priority", admitted.note)
+        self._cluster.create_pod(admitted.pod, admitted.event)
+        if admitted.pod.node_name:
+            self._take_up(now_ns, admitted.pod)
 
     def _fill_in(self, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> None:
         """Tell of a life what its pod's annotations and the models say, and the trace does not."""
@@ -213,18 +240,15 @@ class Lives:
         if refusal is not None:
             self._reject(now_ns, pod, refusal)
             return
-        delay_ns = self._start_delay_ns(now_ns, pod)
-        if is_new:
-            _acknowledge(now_ns, pod)
+        delay_ns = self.start_delay_ns(now_ns, pod)
         if delay_ns <= 0:
-            self._start(now_ns, pod)
+            self._start(now_ns, pod, pod_status.seen_running if is_new else pod_status.running)
             return
         if is_new:
-            _await_containers(now_ns, pod)
-            self._cluster.status_changed(now_ns, pod)
+            self._cluster.status_changed(now_ns, pod, pod_status.seen)
         self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
 
-    def _start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
+    def start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
         """Return how long it takes from now until a pod's containers run."""
         if pod.life.HasField("start_delay_ns"):
             return pod.life.start_delay_ns
@@ -232,53 +256,38 @@ class Lives:
         return pulled_ns - now_ns + self._models.start_delay_ns
 
     def _reject(self, now_ns: int, pod: PodRecord, refusal: Refusal) -> None:
-        """Fail a pod that its kubelet does not take; it never runs.
-
-        Source: kubernetes v1.32 pkg/kubelet/kubelet.go, rejectPod.
-        """
+        """Fail a pod that its kubelet does not take."""
         self._timeline.cancel_pod(pod.uid)
-        status = pod.message.status
-        status.phase, status.reason = "Failed", refusal.reason
-        status.message = f"Pod was rejected: {refusal.message}"
-        status.nominated_node_name = ""
-        set_time(status.start_time, now_ns)
+        pod_status.rejected(now_ns, pod.message, refusal.reason, refusal.message)
         self._cluster.status_changed(now_ns, pod)
         self._journal.finished(now_ns, pod)
 
-    def _start(self, now_ns: int, pod: PodRecord) -> None:
+    def _start(
+        self, now_ns: int, pod: PodRecord, write: pod_status.Write = pod_status.running
+    ) -> None:
         if pod.is_terminating or pod.eviction is not None:
             return
-        status = pod.message.status
-        status.phase = "Running"
-        set_pod_condition(status, "Ready", "True", now_ns)
-        for container in status.container_statuses:
-            container.ready = True
-            container.state.Clear()
-            set_time(container.state.running.started_at, now_ns)
         pod.running_ns = now_ns
-        self._cluster.status_changed(now_ns, pod)
-        if not any(container.restart_count for container in status.container_statuses):
+        self._cluster.status_changed(now_ns, pod, write)
+        if not any(each.restart_count for each in pod.message.status.container_statuses):
             self._journal.started(now_ns, pod)
         self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod)
 
     def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
-        """Plan the end of a running pod; one whose recorded run was cut short has none."""
-        if pod.life.HasField("service_time_ns") and not pod.life.censored:
-            end_ns = (pod.running_ns or 0) + pod.life.service_time_ns
+        end_ns = finish_ns(pod.life, pod.running_ns or 0)
+        if end_ns is not None:
             self._timeline.plan(max(now_ns, end_ns), Kind.FINISH, pod.uid)
 
     def _finish(self, now_ns: int, pod: PodRecord) -> None:
         """End a pod whose work is done; one that a kubelet is evicting counts as evicted."""
-        policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
         stops = pod.is_terminating or pod.eviction is not None
         if pod.eviction is not None:
             self._fail_evicted(now_ns, pod, pod.eviction)
-        elif pod.life.HasField("exit_code") and runs_again(policy, exit_code) and not stops:
+        elif goes_on(pod) and not stops:
             self._wait_for_restart(now_ns, pod)
         else:
-            exit_code = exit_code or int(pod.life.fails)
-            self._end(now_ns, pod, "Failed" if exit_code else "Succeeded", exit_code=exit_code)
+            self._end(now_ns, pod, ending(pod.life))
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
@@ -292,14 +301,7 @@ class Lives:
         wait_ns = crash_backoff_ns(pod.crashes)
         pod.crashes += 1
         pod.running_ns = None
-        status = pod.message.status
-        set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
-        for container in status.container_statuses:
-            container.ready = False
-            container.restart_count += 1
-            container.state.Clear()
-            container.state.waiting.reason = "CrashLoopBackOff"
-        self._cluster.status_changed(now_ns, pod)
+        self._cluster.status_changed(now_ns, pod, pod_status.waits_for_restart)
         counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
         self._timeline.plan(now_ns + wait_ns, Kind.RESTART, pod.uid, idle=not counts)
         self.usage_changed(now_ns, pod)
@@ -330,9 +332,8 @@ class Lives:
             if pod.eviction is not None:
                 self._fail_evicted(now_ns, pod, pod.eviction)
             else:
-                phase = "Failed" if pod.killed else "Succeeded"
                 exit_code = _KILLED_EXIT_CODE if pod.killed else 0
-                self._end(now_ns, pod, phase, exit_code=exit_code)
+                self._end(now_ns, pod, partial(pod_status.ended, exit_code=exit_code))
         if pod.is_terminating:
             self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
 
@@ -349,21 +350,12 @@ class Lives:
                 condition.reason,
                 condition.message,
             )
-        self._end(now_ns, pod, eviction.phase, exit_code=_KILLED_EXIT_CODE)
+        write = partial(pod_status.ended, exit_code=_KILLED_EXIT_CODE, phase=eviction.phase)
+        self._end(now_ns, pod, write)
 
-    def _end(self, now_ns: int, pod: PodRecord, phase: str, *, exit_code: int) -> None:
+    def _end(self, now_ns: int, pod: PodRecord, write: pod_status.Write) -> None:
         self._timeline.cancel_pod(pod.uid)
-        status = pod.message.status
-        status.phase = phase
-        reason = "PodFailed" if phase == "Failed" else "PodCompleted"
-        set_pod_condition(status, "Ready", "False", now_ns, reason)
-        for container in status.container_statuses:
-            container.ready = False
-            container.state.Clear()
-            container.state.terminated.exit_code = exit_code
-            container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
-            set_time(container.state.terminated.finished_at, now_ns)
-        self._cluster.status_changed(now_ns, pod)
+        self._cluster.status_changed(now_ns, pod, write)
         self._journal.finished(now_ns, pod)
         self.usage_changed(now_ns, pod)
 
@@ -375,20 +367,26 @@ class Lives:
             self.usage_changed(now_ns, pod)
 
 
-def _acknowledge(now_ns: int, pod: PodRecord) -> None:
-    """Put down that the kubelet has seen the pod, which also ends its nomination."""
-    status = pod.message.status
-    set_time(status.start_time, now_ns)
-    status.nominated_node_name = ""
-    set_pod_condition(status, "Initialized", "True", now_ns)
-    del status.container_statuses[:]
-    for container in pod.message.spec.containers:
-        status.container_statuses.add(name=container.name)
+def _name(message: pod_pb2.Pod) -> str:
+    return f"{message.metadata.namespace}/{message.metadata.name}"
 
 
-def _await_containers(now_ns: int, pod: PodRecord) -> None:
-    """Put down that the pod's containers are being made."""
-    status = pod.message.status
-    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
-    for container in status.container_statuses:
-        container.state.waiting.reason = "ContainerCreating"
+def finish_ns(life: trace_pb2.PodLife, running_ns: int) -> int | None:
+    """Return when a pod that runs since `running_ns` has done its work, None for never.
+
+    One whose recorded run was cut short has no end.
+    """
+    if life.censored or not life.HasField("service_time_ns"):
+        return None
+    return running_ns + life.service_time_ns
+
+
+def goes_on(pod: PodRecord) -> bool:
+    """Tell whether a pod's containers run again when they have done their work."""
+    policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
+    return pod.life.HasField("exit_code") and runs_again(policy, exit_code)
+
+
+def ending(life: trace_pb2.PodLife) -> pod_status.Write:
+    """Return what a pod's status says whose work is done."""
+    return partial(pod_status.ended, exit_code=life.exit_code or int(life.fails))

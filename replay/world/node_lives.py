@@ -138,6 +138,11 @@ class NodeLives:
         held[action] = None
         return True
 
+    @property
+    def all_report(self) -> bool:
+        """Tell whether each kubelet does what is to be done."""
+        return not self._held
+
     def is_silent(self, name: str) -> bool:
         """Tell whether a node's kubelet does nothing now."""
         return name in self._held

@@ -20,6 +20,7 @@ from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 
 INTERVAL_NS = 20 * SECOND_NS
+NEVER_NS = 2**63
 _CAUSE = "collected"
 
 
@@ -36,7 +37,11 @@ class PodGarbageCollection:
         """Plan the next look if there are too many ended pods and none is planned."""
         if not self._excess() or self._timeline.planned_ns(Kind.POD_GC, "") is not None:
             return
-        self._timeline.plan(-(-now_ns // INTERVAL_NS) * INTERVAL_NS, Kind.POD_GC, "")
+        self._timeline.plan(_next_look_ns(now_ns), Kind.POD_GC, "")
+
+    def collects_ns(self, now_ns: int, more: int) -> int:
+        """Return when pods are collected where at `now_ns` so many more than now have ended."""
+        return _next_look_ns(now_ns) if self._excess(more) else NEVER_NS
 
     def collect(self, now_ns: int) -> None:
         """Delete what is too many."""
@@ -44,8 +49,13 @@ class PodGarbageCollection:
         for pod in heapq.nsmallest(excess, self._cluster.ended.values(), key=_place):
             self._lives.delete(now_ns, pod, 0, _CAUSE)
 
-    def _excess(self) -> int:
-        return max(0, len(self._cluster.ended) - self._threshold) if self._threshold else 0
+    def _excess(self, more: int = 0) -> int:
+        ended = len(self._cluster.ended) + more
+        return max(0, ended - self._threshold) if self._threshold else 0
+
+
+def _next_look_ns(now_ns: int) -> int:
+    return -(-now_ns // INTERVAL_NS) * INTERVAL_NS
 
 
 def _place(pod: PodRecord) -> tuple[bool, int, str, str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 
@@ -21,7 +23,8 @@ class PodRecord:
     has decided to evict it. `stopping_ns` is when its containers were first told to stop, `stop_ns`
     when they will have stopped, and `killed` that they will not have stopped by themselves.
     `tried_at` is the snapshot's version at its last scheduling attempt. `crashes` counts the
-    restarts of its containers that are not forgotten yet.
+    restarts of its containers that are not forgotten yet. `foreseen` are the events of its coming
+    changes that the scheduler has been told already.
     """
 
     uid: str
@@ -38,6 +41,7 @@ class PodRecord:
     removal: str = ""
     tried_at: int = -1
     crashes: int = 0
+    foreseen: deque[scheduler_pb2.Event] | None = None
     _named: object_ref_pb2.ObjectRef | None = None
 
     @property

@@ -117,6 +117,10 @@ class Pressure:
         if pod.is_terminal or pod.uid not in self._cluster.pods:
             self._profiles.forget(pod)
 
+    def may_concern(self, pod: PodRecord) -> bool:
+        """Tell whether it may come to matter what is used on the pod's node."""
+        return self._backend is not None and self._profiles.may_tell(pod)
+
     def refusal(self, pod: PodRecord) -> Refusal | None:
         """Return why the kubelet of a pod's node does not take it, None where it does.
 

@@ -9,6 +9,7 @@ the same instant.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -27,11 +28,14 @@ from replay.world.models import SECOND_NS, Models
 from replay.world.node_lives import NODE_KINDS, NodeLives
 from replay.world.outcomes import Outcomes
 from replay.world.pod_gc import PodGarbageCollection
+from replay.world.pod_record import PodRecord
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerBackend
 from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
+from replay.world.windows import Windows
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1alpha1 import trace_pb2
 
 ROUNDS_MAX = 1000
@@ -126,9 +130,19 @@ class Replay:
             self.journal,
             nodes=self._nodes,
         )
+        self._windows = Windows(
+            self.cluster,
+            self.timeline,
+            self._lives,
+            self._inputs,
+            is_plain=self._is_plain,
+            collects_ns=self._pod_gc.collects_ns,
+        )
+        self._foresees = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
         self._wakeup_ns = 0
         self._seen = (0, 0)
         self._unchanged_since_ns = 0
+        self._stop_ns: int | None = None
         self.now_ns = 0
         self.instants = 0
 
@@ -136,6 +150,11 @@ class Replay:
     def rounds(self) -> int:
         """Return how many rounds were told."""
         return self._told.count
+
+    @property
+    def is_ahead(self) -> bool:
+        """Tell whether the scheduler has been told, and has decided, more than was carried out."""
+        return self._told.is_ahead
 
     @property
     def eviction_not_judged(self) -> str:
@@ -163,6 +182,7 @@ class Replay:
     def _next_instant(self, source: _Source, limits: Limits) -> tuple[int | None, End]:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
+        self._stop_ns = stop_ns
         if stop_ns is None and source.next_ns() is None:
             if self._is_settled():
                 return None, End.SETTLED
@@ -205,7 +225,7 @@ class Replay:
             if is_busy:
                 self._told.hold(self.cluster.take_events(), urgency)
             elif self._told.must_be_told(urgency):
-                self._carry_out(now_ns)
+                self._carry_out(now_ns, source)
                 continue
             else:
                 self._told.wait(self.cluster.take_events())
@@ -279,12 +299,25 @@ class Replay:
         self._nodes.reconcile()
         self._pod_gc.reconcile(now_ns)
 
-    def _carry_out(self, now_ns: int) -> None:
+    def _carry_out(self, now_ns: int, source: _Source) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
-        for outcomes in self._told.outcomes(self.cluster.take_events()):
+        window = self._window(now_ns, source) if self._told.may_look_ahead else ()
+        for outcomes in self._told.outcomes(self.cluster.take_events(), window):
+            if not self._told.is_ahead:
+                self._windows.drop()
             ready = self._costs.ready(now_ns, outcomes.outcomes)
             self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns
+
+    def _window(self, now_ns: int, source: _Source) -> Sequence[Foreseen]:
+        """Return the rounds that will follow the one that is about to be told."""
+        if not self._foresees or not (self._taints.is_idle and self._nodes.all_report):
+            return ()
+        return self._windows.foresee(now_ns, source.ahead(), self._stop_ns)
+
+    def _is_plain(self, pod: PodRecord) -> bool:
+        """Tell whether nothing looks at a pod but its kubelet."""
+        return not (pod.owner_uid or self._budgets.covering(pod) or self._pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:
         told = dict.fromkeys(name for event in self._told.last_events if (name := _pod_name(event)))
@@ -317,20 +350,28 @@ def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, End]:
 
 
 class _Source:
-    """The trace's records, one looked ahead."""
+    """The trace's records, looked ahead at as far as somebody asks."""
 
     def __init__(self, records: Iterable[trace_pb2.Record]) -> None:
         self._records = iter(records)
-        self._next = next(self._records, None)
+        self._coming: deque[trace_pb2.Record] = deque()
         self.window_end_ns = 0
 
     def next_ns(self) -> int | None:
-        return None if self._next is None else self._next.at_ns
+        if not self._coming:
+            next(self.ahead(), None)
+        return self._coming[0].at_ns if self._coming else None
+
+    def ahead(self) -> Iterator[trace_pb2.Record]:
+        """Yield the records to come, which are taken later; nothing may be taken meanwhile."""
+        yield from self._coming
+        for record in self._records:
+            self._coming.append(record)
+            yield record
 
     def take_due(self, now_ns: int) -> Iterator[trace_pb2.Record]:
-        while self._next is not None and self._next.at_ns <= now_ns:
-            record = self._next
+        while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
+            record = self._coming.popleft()
             if record.HasField("header"):
                 self.window_end_ns = record.header.window_end_ns
             yield record
-            self._next = next(self._records, None)

@@ -7,11 +7,13 @@ arrive in order before the first pod is taken, and what an outcome causes belong
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from replay.world.cluster import Urgency
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
 
 EVENTS_PER_MESSAGE = 2000
 PODS_PER_MESSAGE = 1024
@@ -25,8 +27,12 @@ _MAY_WAIT = {
 class SchedulerBackend(Protocol):
     """Whoever schedules: a service behind a stream."""
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
-        """Tell a round, or go on with one."""
+    @property
+    def takes_windows(self) -> bool:
+        """Tell whether rounds may be told ahead."""
+
+    def tell(self, round_: scheduler_pb2.Round, window: Sequence[Foreseen] = ()) -> None:
+        """Tell a round, or go on with one, and the rounds that will follow it."""
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round told whose answer has not been taken."""
@@ -63,6 +69,7 @@ class Rounds:
         self._has_more = False
         self._told: list[scheduler_pb2.Round] = []
         self._answers: list[scheduler_pb2.Answer] = []
+        self._ahead: deque[Foreseen] = deque()
         self._may_wait: Urgency | None = None
         self._cannot_wait = False
         self.count = 0
@@ -123,16 +130,38 @@ class Rounds:
         self._next.events_only = True
         self._tell(events)
 
+    @property
+    def is_ahead(self) -> bool:
+        """Tell whether the scheduler has been told more than the round that comes next."""
+        return bool(self._ahead)
+
+    @property
+    def may_look_ahead(self) -> bool:
+        """Tell whether the next round may be told with those that will follow it.
+
+        No pod waited after the last one, which leaves those that have come since.
+        """
+        return (
+            self._scheduler.takes_windows
+            and self._may_wait is Urgency.CHANGE
+            and not (self._ahead or self._told or self._one_by_one)
+        )
+
     def outcomes(
-        self, events: Sequence[scheduler_pb2.Event]
+        self, events: Sequence[scheduler_pb2.Event], window: Sequence[Foreseen] = ()
     ) -> Iterator[scheduler_pb2.RoundOutcomes]:
-        """Send the round's last events and yield its outcomes, part by part."""
+        """Send the round's last events and yield its outcomes, part by part.
+
+        `window` are the rounds that will follow. One that was told so is not sent again.
+        """
         self.count += 1
         self._next.events.extend(events)
-        self._tell(events)
+        self._tell(events, window)
         while self._told:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()
+            if not outcomes.goes_on:
+                self._ahead.clear()
             self._has_more = outcomes.more and self._one_by_one
             if outcomes.more and not self._one_by_one:
                 self._tell(())
@@ -153,13 +182,27 @@ class Rounds:
     def _has_something(self) -> bool:
         return bool(self._next.answers or self._next.events)
 
-    def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
+    def _tell(self, events: Sequence[scheduler_pb2.Event], window: Sequence[Foreseen] = ()) -> None:
         round_ = self._next
         self._next = scheduler_pb2.Round(
             at_ns=round_.at_ns, round=round_.round, max_pods=self._most
         )
         self._cannot_wait, self._held, self._has_more = False, None, False
-        self._scheduler.tell(round_)
+        if self._ahead:
+            _check(self._ahead.popleft(), round_)
+        else:
+            self._ahead.extend(window)
+            self._scheduler.tell(round_, window)
         self._observer.round_told(round_)
         self._told.append(round_)
         self.last_events = events or self.last_events
+
+
+def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
+    """Hold that a round came as it was foreseen; the scheduler has decided it already."""
+    told, was_told = len(round_.events), len(foreseen.confirmations) + len(foreseen.round.events)
+    if (round_.at_ns, told) != (foreseen.round.at_ns, was_told):
+        raise AssertionError(
+            f"the round at {round_.at_ns} ns with {told} events is not the one that was foreseen, "
+            f"at {foreseen.round.at_ns} ns with {was_told}"
+        )

@@ -38,6 +38,11 @@ class TaintEviction:
         self._toleration_s = toleration_s
         self._tainted: dict[str, tuple[Taint, ...]] = {}
 
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no node has a taint that pods may have to leave for."""
+        return not self._tainted
+
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Look at the nodes that have changed, and at the pods on tainted nodes that have."""
         if self._toleration_s is None:

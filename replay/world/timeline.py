@@ -9,6 +9,7 @@ next round of that moment.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
@@ -142,6 +143,18 @@ class Timeline:
         while self._heap and self._heap[0][2].cancelled:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
+
+    def ahead(self) -> Iterator[tuple[int, Action]]:
+        """Yield what is to come, in order, with its time; nothing may be planned meanwhile."""
+        heap = self._heap
+        edge = [(heap[0], 0)] if heap else []
+        while edge:
+            (at_ns, _, planned), index = heapq.heappop(edge)
+            if not planned.cancelled:
+                yield at_ns, planned.action
+            for below in (2 * index + 1, 2 * index + 2):
+                if below < len(heap):
+                    heapq.heappush(edge, (heap[below], below))
 
     def take_due(self, now_ns: int) -> list[Action]:
         """Remove and return what is due at `now_ns`, in order."""

@@ -121,6 +121,12 @@ class UsageProfiles:
         """Tell whether anything is known of what any pod or node uses."""
         return self._tells_memory or self._tells_storage
 
+    def may_tell(self, pod: PodRecord) -> bool:
+        """Tell whether anything is known of what a pod, or another one, uses."""
+        return self.is_told or bool(
+            self._rules or annotated_usage(pod.message.metadata.annotations)
+        )
+
     def of_template(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
         return self._by_template.get(template_id, 0)

@@ -115,29 +115,34 @@ class AsyncLocalChannel:
 
         return invoke
 
-    def stream_stream(self, path: str, **codec: Any) -> Callable[[], LocalStream]:
-        """Return a method whose calls are written to and read from."""
+    def stream_stream(self, path: str, **codec: Any) -> Callable[..., LocalStream]:
+        """Return a method whose calls are written to and read from, or take their requests."""
         handler = self._server.method(path)
-        return lambda: LocalStream(_Codec(handler, **codec))
+        return lambda requests=(): LocalStream(_Codec(handler, **codec), requests)
 
     async def close(self) -> None:
         """Close nothing: there is no connection."""
 
 
 class LocalStream:
-    """A call of a method that answers each request of a stream with one message, in order."""
+    """A call of a method that answers a stream of requests: those written, then `requests`.
 
-    def __init__(self, call: _Codec) -> None:
+    A request is carried out when an answer is read for which it is wanted.
+    """
+
+    def __init__(self, call: _Codec, requests: Iterable[Any] = ()) -> None:
         self._call = call
         self._requests: deque[Any] = deque()
-        self._answers: AsyncIterator[Any] = call.function(self._arriving(), _CONTEXT)
+        self._answers: AsyncIterator[Any] = call.function(self._arriving(requests), _CONTEXT)
 
-    async def _arriving(self) -> AsyncIterator[Any]:
+    async def _arriving(self, requests: Iterable[Any]) -> AsyncIterator[Any]:
         while self._requests:
             yield self._requests.popleft()
+        for request in requests:
+            yield self._call.received(request)
 
     async def write(self, request: Any) -> None:
-        """Send a request, which is carried out when its answer is read."""
+        """Send a request."""
         self._requests.append(self._call.received(request))
 
     async def read(self) -> Any:
@@ -178,32 +183,27 @@ class LocalChannel:
     def stream_stream(self, path: str, **codec: Any) -> Callable[[Iterator[Any]], _Pulled]:
         """Return a method that takes requests and answers with messages."""
         open_stream = self._channel.stream_stream(path, **codec)
-        return lambda requests: _Pulled(self._loop, open_stream(), requests)
+        return lambda requests: _Pulled(self._loop, open_stream(requests))
 
     def close(self) -> None:
         """Close nothing: there is no connection."""
 
 
 class _Pulled:
-    """The answers to requests, each taken when its answer is asked for."""
+    """The answers of a call, in order."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, stream: LocalStream, requests: Iterator[Any]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stream: LocalStream) -> None:
         self._loop = loop
         self._stream = stream
-        self._requests = requests
 
     def __iter__(self) -> _Pulled:
         return self
 
     def __next__(self) -> Any:
-        request = next(self._requests)
-        return _run(self._loop, self._exchange(request))
-
-    async def _exchange(self, request: Any) -> Any:
-        await self._stream.write(request)
-        return await self._stream.read()
+        try:
+            return _run(self._loop, self._stream.read())
+        except StopAsyncIteration:
+            raise StopIteration from None
 
     def cancel(self) -> None:
         self._stream.cancel()

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from google.protobuf.message import Message
-
 from services.rpc.errors import (
     FieldError,
     LimitError,
@@ -45,9 +43,9 @@ class Session(Generic[Core]):
     epoch: int = 1
     sequence: int = 0
     at_ns: int = -(2**63)
-    answer: Message | None = None
+    answer: object = None
 
-    def repeated(self, stamp: StampLike) -> Message | None:
+    def repeated(self, stamp: StampLike) -> object:
         """Return the last answer where `stamp` repeats the last request, None where it goes on.
 
         Raises StaleError for any other number.
@@ -70,7 +68,7 @@ class Session(Generic[Core]):
             )
         return at_ns
 
-    def advance(self, stamp: StampLike, at_ns: int, answer: Message) -> None:
+    def advance(self, stamp: StampLike, at_ns: int, answer: object) -> None:
         """Note that the request was carried out and what was answered."""
         self.sequence = stamp.sequence
         self.at_ns = at_ns

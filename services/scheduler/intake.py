@@ -6,10 +6,11 @@ A round is read as a whole before any of it is taken, so that a refusal changes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
@@ -32,6 +33,15 @@ from services.scheduler.core.scheduler import Scheduler
 
 SECOND_NS = 1_000_000_000
 LEFTOVER_NS = 30 * SECOND_NS
+
+
+class Ahead(NamedTuple):
+    """A round of a window: what the world says of the round before, at its time, and what comes."""
+
+    round_: scheduler_pb2.Round
+    before_ns: int
+    confirmed: list[PatchPod]
+    changes: list[Timed]
 
 
 class Intake:
@@ -63,20 +73,47 @@ class Intake:
         """
         if round_.at_ns < 0:
             raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
-        if round_.window_end_ns > round_.at_ns:
-            raise FieldError("round.window_end_ns", "windows are not served yet: leave it 0")
         last_ns = self._check_answers(round_, since_ns)
-        round_ns, decode = round_.at_ns, self.decoder.decode
+        return self._read_events(round_.events, last_ns, round_.at_ns, "round.events")
+
+    def read_window(
+        self, window: Sequence[scheduler_service_pb2.Foreseen], since_ns: int
+    ) -> list[Ahead]:
+        """Return what the rounds of a window bring that follow a round at `since_ns`.
+
+        Raises FieldError and TimeGoesBackwardsError; nothing is changed.
+        """
+        ahead = []
+        for index, foreseen in enumerate(window):
+            field, round_ = f"window[{index}]", foreseen.round
+            if round_.answers or round_.recorded or round_.events_only:
+                raise FieldError(f"{field}.round", "has events alone and takes pods")
+            told = foreseen.confirmations
+            confirmed = []
+            for timed in self._read_events(told, since_ns, since_ns, f"{field}.confirmations"):
+                if not isinstance(timed.change, PatchPod):
+                    raise FieldError(f"{field}.confirmations", "are patches of pods")
+                confirmed.append(timed.change)
+            changes = self._read_events(
+                round_.events, since_ns, round_.at_ns, f"{field}.round.events"
+            )
+            ahead.append(Ahead(round_, since_ns, confirmed, changes))
+            since_ns = round_.at_ns
+        return ahead
+
+    def _read_events(
+        self, events: Iterable[scheduler_pb2.Event], last_ns: int, until_ns: int, field: str
+    ) -> list[Timed]:
+        decode = self.decoder.decode
         changes: list[Timed] = []
-        for index, event in enumerate(round_.events):
+        for index, event in enumerate(events):
             at_ns = event.at_ns
-            if not last_ns <= at_ns <= round_ns:
-                raise _out_of_turn(f"round.events[{index}]", at_ns, round_ns)
+            if not last_ns <= at_ns <= until_ns:
+                raise _out_of_turn(f"{field}[{index}]", at_ns, until_ns)
             try:
                 changes.append(Timed(at_ns, decode(event)))
             except FieldError as error:
-                field = f"round.events[{index}].{error.field}"
-                raise FieldError(field, error.problem) from None
+                raise FieldError(f"{field}[{index}].{error.field}", error.problem) from None
             last_ns = at_ns
         return changes
 
@@ -113,6 +150,26 @@ class Intake:
         operations = list(self._take_answers(round_))
         for timed in changes:
             operations += self._take_change(timed)
+        return operations
+
+    def confirm(
+        self, at_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], told: Iterable[PatchPod]
+    ) -> list[queue_pb2.Operation]:
+        """Let the core know that bindings were carried out; return what the queue is told.
+
+        `told` is what the world says of them at `at_ns`, which does not know the nodes.
+        """
+        operations: list[queue_pb2.Operation] = []
+        nodes: dict[str, str] = {}
+        for outcome in outcomes:
+            nodes[outcome.pop.uid] = outcome.bind.node_name
+            pop = PopId(outcome.pop.uid, outcome.pop.cycle)
+            for step in self._core.answer(pop, None):
+                operations.append(self.encoder.operation(step, at_ns))
+        for change in told:
+            if confirms_binding(change.patch):
+                change.patch.node_name = nodes[change.patch.pod.uid]
+            operations += self._take_change(Timed(at_ns, change))
         return operations
 
     def keep(self, message: object_pb2.Object) -> None:
@@ -199,6 +256,11 @@ class Intake:
             case _:
                 self.others.pop((ref.kind, ref.namespace, ref.name), None)
                 return self._core.remove_object(ref.kind, ref.namespace, ref.name)
+
+
+def confirms_binding(patch: scheduler_pb2.PodPatch) -> bool:
+    """Tell whether a patch says that a pod was bound, to whatever node was chosen."""
+    return patch.HasField("node_name") and not patch.node_name
 
 
 def _out_of_turn(field: str, at_ns: int, round_ns: int) -> TimeGoesBackwardsError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -44,6 +44,8 @@ from services.scheduler.saved import config_of, fill, queue_of, session_to_plain
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 SERVICE = "scheduler"
+ROUNDS_PER_ANSWER = 32
+"""Rounds of a window that are answered in one message, while the next ones are run."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 _NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError)
 
@@ -87,6 +89,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             implementation=IMPLEMENTATION,
             resumable=queue.resumable,
             scheduler_names=core.core.scheduler_names,
+            windows=not core.extenders,
         )
 
     async def CloseSession(
@@ -103,14 +106,15 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def RunRound(
         self, request: service_pb2.RunRoundRequest, context: _Context
     ) -> service_pb2.RunRoundResponse:
-        answer = await self._round(request)
-        return service_pb2.RunRoundResponse(outcomes=answer.outcomes)
+        answers = [answer async for answer in self._round(request, ())]
+        return service_pb2.RunRoundResponse(outcomes=answers[0].outcomes[0])
 
     async def Stream(
         self, request_iterator: AsyncIterator[service_pb2.StreamRequest], context: _Context
     ) -> AsyncIterator[service_pb2.StreamResponse]:
         async for request in request_iterator:
-            yield await self._round(request)
+            async for answer in self._round(request, request.window):
+                yield answer
 
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
@@ -219,27 +223,30 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return read
 
     async def _round(
-        self, request: service_pb2.RunRoundRequest | service_pb2.StreamRequest
-    ) -> service_pb2.StreamResponse:
+        self,
+        request: service_pb2.RunRoundRequest | service_pb2.StreamRequest,
+        window: Sequence[service_pb2.Foreseen],
+    ) -> AsyncIterator[service_pb2.StreamResponse]:
+        """Run a round alone in its session, and those of its window; answer in parts."""
         session = self._sessions.get(request.stamp)
         repeated = session.repeated(request.stamp)
-        if isinstance(repeated, service_pb2.StreamResponse):
-            return repeated
+        if isinstance(repeated, list):
+            for answer in repeated:
+                yield answer
+            return
         if not request.HasField("round"):
             raise FieldError("round", "is required")
         session.check_time("round.at_ns", request.round.at_ns)
         session.core.queue.traceparent = request.stamp.traceparent
-        outcomes = await self._run(session, request.round)
-        answer = service_pb2.StreamResponse(outcomes=outcomes, sequence=request.stamp.sequence)
-        session.advance(request.stamp, request.round.at_ns, answer)
-        return answer
-
-    async def _run(
-        self, session: Session[SchedulerSession], round_: scheduler_pb2.Round
-    ) -> scheduler_pb2.RoundOutcomes:
-        """Run a round alone in its session."""
+        answers = [service_pb2.StreamResponse(sequence=request.stamp.sequence)]
         with self._alone(session):
-            return await session.core.run_round(round_)
+            async for outcomes in session.core.run(request.round, window):
+                if len(answers[-1].outcomes) == ROUNDS_PER_ANSWER:
+                    yield answers[-1]
+                    answers.append(service_pb2.StreamResponse(sequence=request.stamp.sequence))
+                answers[-1].outcomes.append(outcomes)
+        session.advance(request.stamp, session.core.at_ns, answers)
+        yield answers[-1]
 
     @contextlib.contextmanager
     def _alone(self, session: Session[SchedulerSession]) -> Iterator[None]:

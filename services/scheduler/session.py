@@ -8,14 +8,17 @@ taken back and decided anew. A batch's size therefore changes speed and never a 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter_ns
 
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
 from services.kube.value import value
+from services.rpc.errors import FieldError
+from services.scheduler.cluster_events import PatchPod
 from services.scheduler.codec import MAY_WAIT, head_from_message, put_outcome
 from services.scheduler.core.decisions import Binding, Decision, Skipped
 from services.scheduler.core.options import Options
@@ -26,7 +29,7 @@ from services.scheduler.deciding import Deciding
 from services.scheduler.extenders.answers import Answers
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
-from services.scheduler.intake import Intake
+from services.scheduler.intake import Ahead, Intake, confirms_binding
 from services.scheduler.queue_client import QueueSession
 
 BATCH_SIZE = 256
@@ -67,7 +70,8 @@ class SchedulerSession:
     """A scheduler core, what it is told (`intake`), and its queue's session.
 
     `config` is what the session was opened with, defaults filled in. `registry` makes the plugins,
-    and `sources` has what `extenders` are sent. `answers` has what they answer.
+    and `sources` has what `extenders` are sent. `answers` has what they answer. `at_ns` is the time
+    of the last round.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class SchedulerSession:
         if self._sources is not None:
             self._sources.pods = self.intake.messages
         self._batch_size = config.batch_size or BATCH_SIZE
-        self._at_ns = -(2**63)
+        self.at_ns = -(2**63)
         self._batch: list[_Taken] = []
         self._heads: Sequence[queue_pb2.Head] = ()
         self._wakeup_ns = 0
@@ -100,19 +104,47 @@ class SchedulerSession:
         self._is_empty = True
         self.broken = ""
 
-    async def run_round(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        """Take a round. Raises a refusal before anything is changed.
+    async def run(
+        self, round_: scheduler_pb2.Round, window: Sequence[scheduler_service_pb2.Foreseen]
+    ) -> AsyncIterator[scheduler_pb2.RoundOutcomes]:
+        """Take a round, and those of its window for as long as all goes as was foreseen.
 
-        What fails after that leaves scheduler and queue apart: `broken` says so from then on.
+        Yields each one's outcomes. Raises a refusal before anything is changed. What fails after
+        that leaves scheduler and queue apart: `broken` says so from then on.
         """
-        changes = self.intake.read(round_, self._at_ns)
+        if window and self.extenders:
+            raise FieldError("window", "is not served where extenders are asked")
+        changes = self.intake.read(round_, self.at_ns)
+        ahead = self.intake.read_window(window, round_.at_ns)
+        outcomes = await self._run(round_, lambda: self.intake.take(round_, changes))
+        for coming in ahead:
+            if not _is_as_foreseen(outcomes, coming.confirmed):
+                break
+            outcomes.goes_on = True
+            self.broken = "the caller did not wait for the rest of its window"
+            yield outcomes
+            self.broken = ""
+            outcomes = await self._run(coming.round_, partial(self._confirm, outcomes, coming))
+        yield outcomes
+
+    def _confirm(
+        self, before: scheduler_pb2.RoundOutcomes, coming: Ahead
+    ) -> list[queue_pb2.Operation]:
+        """Take what the world says of the round before, then the round's changes."""
+        operations = self.intake.confirm(coming.before_ns, before.outcomes, coming.confirmed)
+        return operations + self.intake.take(coming.round_, coming.changes)
+
+    async def _run(
+        self, round_: scheduler_pb2.Round, take: Callable[[], list[queue_pb2.Operation]]
+    ) -> scheduler_pb2.RoundOutcomes:
+        """Let the core take what the round tells, and schedule."""
         if self._sources is not None:
             self._sources.take(round_)
-        self.answers.know(round_.recorded, anew=round_.at_ns != self._at_ns)
-        self._at_ns = round_.at_ns
+        self.answers.know(round_.recorded, anew=round_.at_ns != self.at_ns)
+        self.at_ns = round_.at_ns
         outcomes = scheduler_pb2.RoundOutcomes()
         try:
-            await self._schedule(round_, self.intake.take(round_, changes), outcomes)
+            await self._schedule(round_, take(), outcomes)
         except BaseException as error:
             self.broken = str(error) or type(error).__name__
             raise
@@ -124,13 +156,13 @@ class SchedulerSession:
     def edge(self) -> Edge:
         """Return what the session itself remembers between rounds."""
         heads, uids = tuple(self._heads), dict(self.intake.uids)
-        return Edge(self._at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
+        return Edge(self.at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:
         """Go on where another session stood whose core this one's core has recalled."""
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
         self.intake.uids.update(edge.uids)
-        self._at_ns, self._heads = edge.at_ns, edge.heads
+        self.at_ns, self._heads = edge.at_ns, edge.heads
         self._wakeup_ns = edge.wakeup_ns
         self._cycle, self._is_empty = edge.cycle, edge.is_empty
 
@@ -278,6 +310,16 @@ class SchedulerSession:
         if kept:
             self._cycle = kept[-1].decision.head.pop.cycle
         return len(kept)
+
+
+def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[PatchPod]) -> bool:
+    """Tell whether a round went as its confirmations say: all are bound, and nobody waits."""
+    if outcomes.more or outcomes.may_wait != scheduler_pb2.MAY_WAIT_ALL:
+        return False
+    if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):
+        return False
+    bound = [each.patch.pod.uid for each in confirmed if confirms_binding(each.patch)]
+    return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
 
 
 def _first_attempt(added: queue_pb2.Operation, cycle: int) -> queue_pb2.Head:

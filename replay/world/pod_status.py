@@ -1,0 +1,94 @@
+"""What each step of a pod's life writes into its status.
+
+Source: kubernetes v1.34 pkg/registry/core/pod/storage/storage.go,
+BindingREST.setPodNodeAndMetadata; pkg/kubelet/kubelet_pods.go, generateAPIPodStatus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replay.world.conditions import set_pod_condition, set_time
+from reprieve.kube.v1alpha1 import pod_pb2
+
+Write = Callable[[int, pod_pb2.Pod], None]
+"""Writes a step that is taken at a time (ns since the Unix epoch) into the pod's status."""
+
+
+def scheduled(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod has a node."""
+    set_pod_condition(pod.status, "PodScheduled", "True", now_ns)
+
+
+def seen(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, whose containers are being made."""
+    _acknowledge(now_ns, pod)
+    set_pod_condition(pod.status, "Ready", "False", now_ns, "ContainersNotReady")
+    for container in pod.status.container_statuses:
+        container.state.waiting.reason = "ContainerCreating"
+
+
+def seen_running(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, whose containers run at once."""
+    _acknowledge(now_ns, pod)
+    running(now_ns, pod)
+
+
+def running(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod's containers run."""
+    status = pod.status
+    status.phase = "Running"
+    set_pod_condition(status, "Ready", "True", now_ns)
+    for container in status.container_statuses:
+        container.ready = True
+        container.state.Clear()
+        set_time(container.state.running.started_at, now_ns)
+
+
+def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> None:
+    """Put down that the pod's containers have exited for good; the phase follows from the code."""
+    status = pod.status
+    phase = phase or ("Failed" if exit_code else "Succeeded")
+    status.phase = phase
+    reason = "PodFailed" if phase == "Failed" else "PodCompleted"
+    set_pod_condition(status, "Ready", "False", now_ns, reason)
+    for container in status.container_statuses:
+        container.ready = False
+        container.state.Clear()
+        container.state.terminated.exit_code = exit_code
+        container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
+        set_time(container.state.terminated.finished_at, now_ns)
+
+
+def waits_for_restart(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod's containers have exited, and run again after their backoff."""
+    status = pod.status
+    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+    for container in status.container_statuses:
+        container.ready = False
+        container.restart_count += 1
+        container.state.Clear()
+        container.state.waiting.reason = "CrashLoopBackOff"
+
+
+def rejected(now_ns: int, pod: pod_pb2.Pod, reason: str, message: str) -> None:
+    """Put down that the kubelet does not take the pod, which never runs.
+
+    Source: kubernetes v1.32 pkg/kubelet/kubelet.go, rejectPod.
+    """
+    status = pod.status
+    status.phase, status.reason = "Failed", reason
+    status.message = f"Pod was rejected: {message}"
+    status.nominated_node_name = ""
+    set_time(status.start_time, now_ns)
+
+
+def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, which also ends its nomination."""
+    status = pod.status
+    set_time(status.start_time, now_ns)
+    status.nominated_node_name = ""
+    set_pod_condition(status, "Initialized", "True", now_ns)
+    del status.container_statuses[:]
+    for container in pod.spec.containers:
+        status.container_statuses.add(name=container.name)

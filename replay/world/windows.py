@@ -1,0 +1,242 @@
+"""Windows: rounds of later moments that no decision can change, foreseen and sent ahead.
+
+What is foreseen is a closed list: pods that come without a node, an owner or a budget, and the
+start and the end of such pods, those of the window itself among them, which count as bound in the
+round in which they come. Anything else ends a window. Nothing of it is carried out before its time:
+only the events are made, and they are the very ones that are told and kept when it has come.
+
+This is conservative lookahead: the scheduler goes from round to round for as long as every pod is
+bound, and what was foreseen beyond that is dropped. (K. M. Chandy, J. Misra, Asynchronous
+distributed simulation via a sequence of parallel computations, 1981.)
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from replay.world import pod_status
+from replay.world.cluster import Cluster, status_event
+from replay.world.inputs import Inputs
+from replay.world.lives import Admitted, Lives, ending, finish_ns, goes_on
+from replay.world.pod_gc import NEVER_NS
+from replay.world.pod_record import PodRecord
+from replay.world.timeline import Action, Kind, Timeline
+from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+
+ROUNDS_MAX = 256
+EVENTS_MAX = 4096
+"""How many rounds and events a window has at the most."""
+
+
+class _Coming(NamedTuple):
+    """What a pod of the window will do; `number` is the order of planning."""
+
+    at_ns: int
+    number: int
+    kind: Kind
+    pod: PodRecord
+
+
+class _Moment(NamedTuple):
+    """What is due at one time: records, and the steps of pods, None for other actions."""
+
+    at_ns: int
+    records: list[trace_pb2.Record]
+    steps: list[tuple[Kind, PodRecord | None]]
+
+
+class Windows:
+    """Foresees what comes after a round.
+
+    `is_plain` tells whether nothing in the world looks at a pod but its kubelet, and `collects_ns`
+    when pods that have ended are collected once so many more have at a time.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeline: Timeline,
+        lives: Lives,
+        inputs: Inputs,
+        *,
+        is_plain: Callable[[PodRecord], bool],
+        collects_ns: Callable[[int, int], int],
+    ) -> None:
+        self._cluster = cluster
+        self._timeline = timeline
+        self._lives = lives
+        self._inputs = inputs
+        self._is_plain = is_plain
+        self._collects_ns = collects_ns
+        self._drafts: dict[str, pod_pb2.Pod] = {}
+        self._drafted: list[PodRecord] = []
+        self._coming: list[_Coming] = []
+        self._numbers = itertools.count()
+        self._names: set[str] = set()
+        self._ended = 0
+        self._until_ns = 0
+
+    def foresee(
+        self, now_ns: int, records: Iterator[trace_pb2.Record], until_ns: int | None
+    ) -> list[scheduler_service_pb2.Foreseen]:
+        """Return the rounds that will follow the one that is about to be told, none where unknown.
+
+        `records` are those that are still to come; nothing after `until_ns` is foreseen.
+        """
+        bound: Iterable[PodRecord] = self._cluster.pending.values()
+        if not all(map(self._may_be_bound, bound)):
+            return []
+        self._drafts, self._coming, self._names, self._ended = {}, [], set(), 0
+        self._until_ns = NEVER_NS if until_ns is None else until_ns + 1
+        window: list[scheduler_service_pb2.Foreseen] = []
+        events: list[scheduler_pb2.Event] = []
+        confirmations = self._bind(now_ns, bound)
+        count = 0
+        for moment in self._moments(now_ns, records):
+            pods = self._settled(moment)
+            if pods is None or moment.at_ns >= self._until_ns:
+                break
+            events += [admitted.event for admitted in pods]
+            events += [
+                self._step(moment.at_ns, kind, pod) for kind, pod in moment.steps if pod is not None
+            ]
+            if not pods:
+                continue
+            round_ = scheduler_pb2.Round(at_ns=moment.at_ns, events=events)
+            window.append(scheduler_service_pb2.Foreseen(confirmations=confirmations, round=round_))
+            count += len(confirmations) + len(events)
+            if len(window) >= ROUNDS_MAX or count >= EVENTS_MAX:
+                break
+            confirmations = self._bind(moment.at_ns, [admitted.pod for admitted in pods])
+            events = []
+        return window
+
+    def drop(self) -> None:
+        """Forget what was foreseen and has not come to be."""
+        for pod in self._drafted:
+            pod.foreseen = None
+        self._drafted = []
+
+    # What is settled
+
+    def _moments(self, now_ns: int, records: Iterator[trace_pb2.Record]) -> Iterator[_Moment]:
+        """Yield the moments to come; a pod's coming steps are asked for when each is."""
+        planned = self._timeline.ahead()
+        record, action = next(records, None), next(planned, None)
+        while True:
+            times = [] if record is None else [max(record.at_ns, now_ns)]
+            times += [] if action is None else [action[0]]
+            times += [self._coming[0].at_ns] if self._coming else []
+            if not times:
+                return
+            at_ns = min(times)
+            moment = _Moment(at_ns, [], [])
+            while record is not None and record.at_ns <= at_ns:
+                moment.records.append(record)
+                record = next(records, None)
+            while action is not None and action[0] <= at_ns:
+                moment.steps.append(self._step_of(action[1]))
+                action = next(planned, None)
+            while self._coming and self._coming[0].at_ns <= at_ns:
+                coming = heapq.heappop(self._coming)
+                moment.steps.append((coming.kind, coming.pod))
+            yield moment
+
+    def _step_of(self, action: Action) -> tuple[Kind, PodRecord | None]:
+        is_step = action.kind in (Kind.START, Kind.FINISH)
+        return action.kind, self._cluster.pods.get(action.key) if is_step else None
+
+    def _settled(self, moment: _Moment) -> list[Admitted] | None:
+        """Return the pods that come at a moment which no decision can change, None for another."""
+        if not all(self._is_settled(moment.at_ns, *step) for step in moment.steps):
+            return None
+        pods: list[Admitted] = []
+        for record in moment.records:
+            match record.WhichOneof("record"):
+                case "template":
+                    self._inputs.learn(record.template)
+                case "pod_create":
+                    admitted = self._inputs.foresee(moment.at_ns, record)
+                    if admitted is None or not self._may_be_bound(admitted.pod):
+                        return None
+                    pods.append(admitted)
+                case _:
+                    return None
+        names = {admitted.pod.key for admitted in pods} | {admitted.pod.uid for admitted in pods}
+        if len(names) < 2 * len(pods) or not names.isdisjoint(self._names):
+            return None
+        self._names |= names
+        return pods
+
+    def _is_settled(self, at_ns: int, kind: Kind, pod: PodRecord | None) -> bool:
+        if pod is None or pod.is_terminating or pod.eviction is not None:
+            return False
+        if not self._is_plain(pod):
+            return False
+        if kind is Kind.START:
+            return finish_ns(pod.life, at_ns) != at_ns
+        self._ended += 1
+        collected_ns = self._collects_ns(at_ns, self._ended)
+        self._until_ns = min(self._until_ns, collected_ns)
+        return not goes_on(pod) and at_ns < self._until_ns
+
+    def _may_be_bound(self, pod: PodRecord) -> bool:
+        """Tell whether all that follows from the binding of a pod that has just come is known."""
+        status = pod.message.status
+        return (
+            self._cluster.is_schedulable(pod)
+            and not pod.node_name
+            and not status.nominated_node_name
+            and not status.HasField("start_time")
+            and finish_ns(pod.life, self._lives.start_delay_ns(0, pod)) != 0
+            and self._is_plain(pod)
+        )
+
+    # What it brings
+
+    def _bind(self, now_ns: int, pods: Iterable[PodRecord]) -> list[scheduler_pb2.Event]:
+        """Return what the world will say of pods that are bound, in the order of their taking."""
+        order = sorted(pods, key=lambda pod: -pod.priority)
+        events = []
+        for pod in order:
+            bound = self._drawn(now_ns, pod, pod_status.scheduled)
+            bound.patch.node_name = ""
+            events.append(bound)
+        for pod in order:
+            delay_ns = self._lives.start_delay_ns(now_ns, pod)
+            if delay_ns > 0:
+                events.append(self._drawn(now_ns, pod, pod_status.seen))
+                self._plan(now_ns + delay_ns, Kind.START, pod)
+            else:
+                events.append(self._drawn(now_ns, pod, pod_status.seen_running))
+                self._plan(finish_ns(pod.life, now_ns), Kind.FINISH, pod)
+        return events
+
+    def _step(self, at_ns: int, kind: Kind, pod: PodRecord) -> scheduler_pb2.Event:
+        if kind is Kind.FINISH:
+            return self._drawn(at_ns, pod, ending(pod.life))
+        self._plan(finish_ns(pod.life, at_ns), Kind.FINISH, pod)
+        return self._drawn(at_ns, pod, pod_status.running)
+
+    def _plan(self, at_ns: int | None, kind: Kind, pod: PodRecord) -> None:
+        if at_ns is not None:
+            heapq.heappush(self._coming, _Coming(at_ns, next(self._numbers), kind, pod))
+
+    def _drawn(self, at_ns: int, pod: PodRecord, write: pod_status.Write) -> scheduler_pb2.Event:
+        """Return the event of a step that a pod will take, which is kept until it does."""
+        draft = self._drafts.get(pod.uid)
+        if draft is None:
+            draft = self._drafts[pod.uid] = pod_pb2.Pod()
+            draft.CopyFrom(pod.message)
+            self._drafted.append(pod)
+        write(at_ns, draft)
+        event = status_event(at_ns, draft)
+        pod.foreseen = pod.foreseen or deque()
+        pod.foreseen.append(event)
+        return event
