@@ -103,5 +103,5 @@ def test_proto3_json_is_as_protobuf_writes_it(kind: type[Message], data: st.Data
 def test_proto3_json_names_enums() -> None:
     """A number that the enum does not have stays one."""
     for action in (NODE_ACTION_TYPE_DRAIN, 77):
-        message = NodeAction(node_name="n", type=action)  # type: ignore[arg-type] - a later one's
+        message = NodeAction.FromString(bytes([2 << 3, action]))
         assert to_proto3_json(message) == json_format.MessageToDict(message)
