@@ -155,9 +155,9 @@ class Rerun:
     def _attempt(
         self, rounds: deque[scheduler_pb2.Round], target: Target
     ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
-        """Tell a moment's rounds up to the one of the target's attempt, which is dropped, too.
+        """Replay a moment's rounds up to the target's attempt; return its verdicts and its outcome.
 
-        Returns what was found and decided about it. Raises RunError where it does not come.
+        Left in `rounds` are those after it. Raises RunError where the attempt is not made.
         """
         ahead = target.ahead
         while rounds:
