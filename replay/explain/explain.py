@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
-from replay.explain.costs import with_moment
 from replay.explain.eviction import eviction_of
 from replay.explain.explanation import (
     Afterwards,
@@ -49,9 +49,8 @@ def explain(
     or started anew where the run had one of its own. Raises RunError for what the run does not
     hold and where the service that made it is not there, BackendError where the services fail.
     """
-    found = find_target(run, wish)
     manifest = run.manifest()
-    target = with_moment(run, manifest, found)
+    target = _with_cost(find_target(run, wish), manifest)
     if target.entry is None and target.eviction is not None:
         return _came_bound(run, target, target.eviction, top)
     with contextlib.ExitStack() as stack:
@@ -63,6 +62,19 @@ def explain(
             embedded = stack.enter_context(EmbeddedServices(eviction=False, in_process=True))
             rerun = _open(run, manifest, embedded.addresses["scheduler"], PLAIN)
         return _explained(run, manifest, target, top, rerun)
+
+
+def _with_cost(target: Target, manifest: Manifest) -> Target:
+    """Return the target with what lies between its decision and its entry in the log.
+
+    A decision is carried out, and logged, a cycle's cost later, and a binding's beyond it.
+    """
+    cycle_ns = int(manifest.models.get("cycle_cost_ns", 0))
+    bind_ns = int(manifest.models.get("bind_cost_ns", 0))
+    if target.entry is None or not (cycle_ns or bind_ns):
+        return target
+    binds = target.entry.observed.HasField("scheduled")
+    return replace(target, cost_ns=cycle_ns + (bind_ns if binds else 0), ahead=0)
 
 
 def _open(run: RunDirectory, manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
@@ -144,10 +156,7 @@ def _check(target: Target, outcome: scheduler_pb2.Outcome | None) -> None:
 
 def _nominations(target: Target, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
     for each in target.life.entries:
-        if each.sequence > entry.sequence and (each.at_ns, each.round) == (
-            entry.at_ns,
-            entry.round,
-        ):
+        if each.sequence > entry.sequence and each.at_ns == entry.at_ns:
             if each.observed.HasField("nominated"):
                 yield each.observed.nominated
             elif attempt_of(each):
@@ -177,7 +186,6 @@ def _put_together(
         pod=target.life.key,
         uid=target.life.uid,
         at_ns=entry.at_ns if entry is not None else found.at_ns,
-        round=entry.round if entry is not None else 0,
         attempt=target.attempt,
         attempts=len(target.life.attempts),
         decision=decision,

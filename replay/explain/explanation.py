@@ -183,7 +183,6 @@ class Explanation:
     at_ns: int
     decision: str
     node: str
-    round: int = 0
     attempt: int = 0
     attempts: int = 0
     message: str = ""

@@ -1,8 +1,8 @@
 """A run's rounds told again to a scheduler, up to one decision.
 
-A round can hold many pods, and each is decided upon what those before it took. So the round of the
-decision is told without taking a pod, then those ahead are taken, then each pod one by one until
-the one that is looked at comes: right before it every verdict is asked for.
+A moment can hold many pods, and each is decided upon what those before it took. So each round of
+the decision's moment is told without taking a pod, then those ahead are taken, then each pod one by
+one until the attempt that is looked at comes: right before it every verdict is asked for.
 """
 
 from __future__ import annotations
@@ -94,21 +94,17 @@ class Rerun:
         Raises RunError where they do not lead to it.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
-        instants = (
-            list(each) for _, each in groupby(rounds, lambda each: (each.at_ns, each.round))
-        )
+        instants = (list(each) for _, each in groupby(rounds, lambda each: each.at_ns))
         evaluation: scheduler_pb2.Evaluation | None = None
         outcome: scheduler_pb2.Outcome | None = None
-        entry = target.entry
+        entry, left = target.entry, deque[scheduler_pb2.Round]()
         if entry is not None:
-            for instant in self._told_until(instants, target.moment):
-                evaluation, outcome = self._attempt(instant, target)
-            if evaluation is None:
-                raise RunError(STRAYED)
-            if outcome is not None and outcome.HasField("bind") and not entry.refused:
+            left = self._told_until(instants, target.from_ns)
+            evaluation, outcome = self._attempt(left, target)
+            if outcome.HasField("bind") and not entry.refused:
                 return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
         if target.until_ns is not None:
-            self._tell_all(_until(instants, target.until_ns))
+            self._tell_all([*left, *_until(instants, target.until_ns)])
         shown = 1 if evaluation is not None else 0
         later = self._evaluate(target.life.uid, target.attempt + 1, top_k=shown)
         if later is None:
@@ -141,42 +137,49 @@ class Rerun:
         return islice(rounds, checkpoint.rounds, None)
 
     def _told_until(
-        self, instants: Iterator[list[scheduler_pb2.Round]], moment: tuple[int, int]
-    ) -> Iterator[list[scheduler_pb2.Round]]:
-        """Tell what comes before `moment` and yield its own rounds, if there are any."""
+        self, instants: Iterator[list[scheduler_pb2.Round]], at_ns: int
+    ) -> deque[scheduler_pb2.Round]:
+        """Tell what comes before a moment and return its own rounds, none where it has none."""
+        own: deque[scheduler_pb2.Round] = deque()
 
         def before() -> Iterator[scheduler_pb2.Round]:
             for instant in instants:
-                if (instant[0].at_ns, instant[0].round) == moment:
-                    reached.append(instant)
+                if instant[0].at_ns >= at_ns:
+                    own.extend(instant)
                     return
                 yield from instant
 
-        reached: list[list[scheduler_pb2.Round]] = []
         self._tell_all(before())
-        yield from reached
+        return own
 
     def _attempt(
-        self, instant: Iterable[scheduler_pb2.Round], target: Target
+        self, rounds: deque[scheduler_pb2.Round], target: Target
     ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
-        """Take pods up to the target's and return what was found and decided about it."""
-        for round_ in instant:
+        """Replay a moment's rounds up to the target's attempt; return its verdicts and its outcome.
+
+        Left in `rounds` are those after it. Raises RunError where the attempt is not made.
+        """
+        ahead = target.ahead
+        while rounds:
             listed = scheduler_pb2.Round()
-            listed.CopyFrom(round_)
+            listed.CopyFrom(rounds.popleft())
+            is_part, left = listed.events_only, listed.max_pods or 2**31
             listed.events_only = True
             self._tell(listed)
-        if target.ahead:
-            self._take(target.ahead)
-        while True:
-            found = self._evaluate(target.life.uid, target.attempt)
-            taken = self._take(1)
-            outcome = next(iter(taken.outcomes), None)
-            if outcome is not None and outcome.pop.uid == target.life.uid and found is not None:
-                if taken.more:
-                    self._take(0)
-                return found.evaluation, outcome
-            if not taken.more:
-                raise RunError(STRAYED)
+            more = not is_part
+            while more and left > 0:
+                found = None if ahead else self._evaluate(target.life.uid, target.attempt)
+                taken = self._take(min(ahead, left) or 1)
+                more = taken.more
+                ahead -= min(ahead, len(taken.outcomes))
+                left -= len(taken.outcomes)
+                for outcome in taken.outcomes:
+                    named = (outcome.pop.uid, outcome.attempts)
+                    if found is not None and named == (target.life.uid, target.attempt):
+                        if more and left > 0:
+                            self._take(0)
+                        return found.evaluation, outcome
+        raise RunError(STRAYED)
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
         """Let so many pods be taken at the present moment; 0: all."""

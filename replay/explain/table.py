@@ -37,7 +37,7 @@ def _print_head(found: Explanation, console: Console) -> None:
         _say(console, f"[bold]{escape(found.pod)}[/] came bound to [bold]{node}[/] at {at}")
         return
     tried = f"attempt {found.attempt} of {found.attempts}" if found.attempt else "not tried yet"
-    _say(console, f"[bold]{escape(found.pod)}[/] at {at}, round {found.round}: {tried}")
+    _say(console, f"[bold]{escape(found.pod)}[/] at {at}: {tried}")
     said = {
         "scheduled": f"scheduled to [bold]{escape(found.node)}[/]",
         "nominated": f"no node fits; nominated to [bold]{escape(found.node)}[/], where it preempts",

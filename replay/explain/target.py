@@ -76,10 +76,11 @@ class Life:
 class Target:
     """An attempt of a pod (None: it was not tried), and until when the run is looked at.
 
-    ahead: attempts that the log has before it in the same round. until_ns: the moment at which the
+    ahead: attempts that the log has before it at the same moment. until_ns: the moment at which the
     pod's place in the queue is asked for; None: right after the attempt. eviction: the pod's
-    eviction, None where it had none until the moment that was asked for. decided: time and round
-    of the decision, where they are not those of its entry.
+    eviction, None where it had none until the moment that was asked for. cost_ns: how long before
+    its entry it was decided, since cycles and bindings cost time; the attempts before it at the
+    moment of the entry are then no matter.
     """
 
     life: Life
@@ -88,19 +89,13 @@ class Target:
     start_ns: int
     until_ns: int | None
     eviction: trace_pb2.Decision | None = None
-    decided: tuple[int, int] | None = None
-
-    @property
-    def moment(self) -> tuple[int, int]:
-        """Return time and round in which the attempt was decided; there must be one."""
-        assert self.entry is not None  # noqa: S101 - a pod that was not tried has no such moment
-        return self.decided or (self.entry.at_ns, self.entry.round)
+    cost_ns: int = 0
 
     @property
     def from_ns(self) -> int:
         """Return the moment from which on the run's rounds must be told one by one."""
         if self.entry is not None:
-            return self.moment[0]
+            return self.entry.at_ns - self.cost_ns
         return self.start_ns if self.until_ns is None else self.until_ns
 
     @property
@@ -222,7 +217,7 @@ def _unknown(asked: str, namespace: str, lives: Iterable[Life]) -> str:
 
 
 def _read_entries(run: RunDirectory, life: Life) -> dict[int, int]:
-    """Give a pod its entries; return how many attempts each has before it in its round."""
+    """Give a pod its entries; return how many attempts each has before it at its moment."""
     ahead: dict[int, int] = {}
     for entry, before in run.entries(life.uid):
         life.entries.append(entry)

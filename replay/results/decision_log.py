@@ -1,4 +1,4 @@
-"""The decision log: one Decision a line, as JSON with its keys in the order of the fields.
+"""The decision log: one Decision a line, as proto3 JSON with its keys in the order of the fields.
 
 Equal decisions give equal bytes, so that two runs can be compared with cmp.
 """
@@ -46,11 +46,11 @@ class DecisionLog:
 
 
 def line(decision: trace_pb2.Decision) -> bytes:
-    """Return a decision as a line with its end.
+    """Return a decision as a line with its end, in protobuf's own JSON.
 
-    64-bit integers are JSON numbers; what is not set, and a field with its default, is absent.
+    64-bit integers are texts; what is not set, and a field with its default, is absent.
     """
-    return orjson.dumps(kube_json.to_json(decision), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(kube_json.to_proto3_json(decision), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
@@ -60,7 +60,7 @@ def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
 
 
 def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
-    """Yield a pod's decisions, each with how many attempts the log has before it in its round.
+    """Yield a pod's decisions, each with how many attempts the log has before it at its moment.
 
     Raises RunError as read_decisions does. A long run has millions of lines: those that do not name
     the pod are not parsed.
@@ -68,7 +68,7 @@ def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int
     named = orjson.dumps(uid)
     moment, before = b"", 0
     for where, text in _lines(path):
-        # Time and round stand before the number within the log.
+        # The time stands before the number within the log.
         now = text.partition(b'"sequence":')[0]
         if now != moment:
             moment, before = now, 0

@@ -151,7 +151,7 @@ class Recorder:
         if not answered:
             return
         self._answers_log = self._answers_log or self._run.answers_log()
-        noted = scheduler_pb2.Round(at_ns=round_.at_ns, round=round_.round)
+        noted = scheduler_pb2.Round(at_ns=round_.at_ns)
         for each in answered:
             noted.recorded.add(
                 uid=each.pop.uid, attempt=each.attempts, answers=each.extender_answers

@@ -74,14 +74,13 @@ def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
 def with_answers(
     rounds: Iterable[scheduler_pb2.Round], answered: Iterator[scheduler_pb2.Round]
 ) -> Iterator[scheduler_pb2.Round]:
-    """Yield `rounds`, each with what extenders answered in it: `answered` is in the same order."""
+    """Yield `rounds`, the first of each moment with what extenders answered at that moment.
+
+    `answered` is in the same order; each answer names its pod and attempt.
+    """
     following = next(answered, None)
     for round_ in rounds:
-        while following is not None and _moment(following) == _moment(round_):
+        while following is not None and following.at_ns == round_.at_ns:
             round_.recorded.extend(following.recorded)
             following = next(answered, None)
         yield round_
-
-
-def _moment(round_: scheduler_pb2.Round) -> tuple[int, int]:
-    return (round_.at_ns, round_.round)

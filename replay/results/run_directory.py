@@ -165,7 +165,7 @@ class RunDirectory:
         return read_decisions(self.path / DECISIONS)
 
     def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
-        """Yield a pod's decisions, each with how many attempts precede it in its round."""
+        """Yield a pod's decisions, each with how many attempts precede it at its moment."""
         return read_entries(self.path / DECISIONS, uid)
 
     def rounds(self) -> Iterator[scheduler_pb2.Round]:
@@ -192,7 +192,7 @@ class RunDirectory:
         return (self.path / EXTENDERS).is_file()
 
     def retold(self) -> Iterator[scheduler_pb2.Round]:
-        """Yield what the scheduler was told, with what its extenders answered in each round."""
+        """Yield what the scheduler was told, with what its extenders answered."""
         answered = read_rounds(self.path / EXTENDERS) if self.has_extenders else iter(())
         return with_answers(self.rounds(), answered)
 

@@ -1,10 +1,11 @@
-"""Kubernetes JSON and messages, both ways, by what is made once from the descriptors.
+"""JSON and messages, both ways, by what is made once from the descriptors.
 
 Reading takes what `kubectl get -o json` and YAML manifests hold: unknown fields are skipped,
 null is an absence, a bare number is taken where a quantity is wanted, and anything else of a
 wrong type is refused with its path. Beyond Kubernetes, a 64-bit integer may be a text, as
 protobuf's own JSON has it. Writing gives what Kubernetes would: 64-bit integers as numbers, times
-as RFC 3339 (a fraction only where there is one), absent fields left out.
+as RFC 3339 (a fraction only where there is one), absent fields left out; or protobuf's own JSON, as
+google.protobuf.json_format has it: 64-bit integers as texts, enums by name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
 from keyword import iskeyword
@@ -31,7 +33,7 @@ _Convert = Callable[[object], object]
 _TIME = re.compile(
     r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)", re.ASCII
 )
-_INTEGER_TEXT = re.compile(r"-?[0-9]{1,19}")
+_INTEGER_TEXT = re.compile(r"-?[0-9]{1,20}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _NAMES = {dict: "an object", list: "a list", type(None): "null"}
@@ -75,7 +77,12 @@ def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
 
 def to_json(message: Message) -> dict[str, Any]:
     """Return the message as an object of Kubernetes JSON; fields that are not set are absent."""
-    return _writer(message.DESCRIPTOR)(message)
+    return _writer(message.DESCRIPTOR, _KUBERNETES)(message)
+
+
+def to_proto3_json(message: Message) -> dict[str, Any]:
+    """Return the message, of a kind without bytes and floats, as json_format.MessageToDict does."""
+    return _writer(message.DESCRIPTOR, _PROTO3)(message)
 
 
 def _read(table: _Table, mapping: object) -> dict[str, Any]:
@@ -228,24 +235,35 @@ def _time(text: str) -> Timestamp:
     return Timestamp(seconds=seconds, nanos=nanos)
 
 
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """A form of JSON: what writes messages of each kind, made when it is first asked for.
+
+    `scalars` writes a value of each C++ type that JSON does not hold as it is.
+    """
+
+    writers: dict[str, Any]
+    scalars: Mapping[int, str]
+
+
 @cache
-def _writer(descriptor: Descriptor) -> Callable[[Message], dict[str, Any]]:
+def _writer(descriptor: Descriptor, form: _Form) -> Callable[[Message], dict[str, Any]]:
     """Return what writes messages of one kind."""
     with _WRITING:
-        function: Callable[[Message], dict[str, Any]] = _WRITERS[_writer_name(descriptor)]
+        function: Callable[[Message], dict[str, Any]] = form.writers[_writer_name(descriptor, form)]
     return function
 
 
-def _writer_name(descriptor: Descriptor) -> str:
-    """Return the name in _WRITERS of what writes messages of one kind, which is made there.
+def _writer_name(descriptor: Descriptor, form: _Form) -> str:
+    """Return the name in the form's writers of what writes messages of one kind, made there.
 
     It is a function with a line for each field: going through a table for each message takes twice
     as long, and a run's logs hold millions.
     """
     name = descriptor.full_name.replace(".", "_")
-    if name in _WRITERS:
+    if name in form.writers:
         return name
-    _WRITERS[name] = None  # A kind may hold messages of its own.
+    form.writers[name] = None  # A kind may hold messages of its own.
     lines = [f"def {name}(m):", " r = {}"]
     for field in descriptor.fields:
         value = f"m.{field.name}"
@@ -260,21 +278,24 @@ def _writer_name(descriptor: Descriptor) -> str:
             is_set = f"m.HasField({field.name!r})"
         else:
             is_set, value = f"v := {value}", "v"
-        lines.append(f" if {is_set}: r[{field.json_name!r}] = {_written(field, value)}")
-    exec("\n".join([*lines, " return r"]), _WRITERS)  # noqa: S102 - of the contract's own names
+        lines.append(f" if {is_set}: r[{field.json_name!r}] = {_written(field, value, form)}")
+    exec("\n".join([*lines, " return r"]), form.writers)  # noqa: S102 - of the contract's own names
     return name
 
 
-def _written(field: FieldDescriptor, value: str) -> str:
+def _written(field: FieldDescriptor, value: str, form: _Form) -> str:
     """Return the expression that writes `value`, an expression for the field's."""
     kind = field.message_type
-    if kind is None:
-        return f"list({value})" if field.is_repeated else value
-    if kind.GetOptions().map_entry:
-        each = _written(kind.fields_by_name["value"], f"{value}[k]")
+    if kind is not None and kind.GetOptions().map_entry:
+        each = _written(kind.fields_by_name["value"], f"{value}[k]", form)
         return f"{{k: {each} for k in sorted({value})}}"
-    name = _writer_name(kind)
-    return f"[{name}(each) for each in {value}]" if field.is_repeated else f"{name}({value})"
+    one = "each" if field.is_repeated else value
+    if kind is not None:
+        one = f"{_writer_name(kind, form)}({one})"
+    elif field.cpp_type in form.scalars:
+        names = field.enum_type and {each.number: each.name for each in field.enum_type.values}
+        one = form.scalars[field.cpp_type].format(value=one, names=names)
+    return f"[{one} for each in {value}]" if field.is_repeated else one
 
 
 def _time_text(stamp: Timestamp) -> str:
@@ -294,7 +315,12 @@ def _value(value: Value) -> int | float | str | None:
 
 
 _WRITING = Lock()
-_WRITERS: dict[str, Any] = {
-    "google_protobuf_Timestamp": _time_text,
-    "google_protobuf_Value": _value,
-}
+_KUBERNETES = _Form({"google_protobuf_Timestamp": _time_text, "google_protobuf_Value": _value}, {})
+_PROTO3 = _Form(
+    {"google_protobuf_Timestamp": Timestamp.ToJsonString, "google_protobuf_Value": _value},
+    {
+        FieldDescriptor.CPPTYPE_INT64: "str({value})",
+        FieldDescriptor.CPPTYPE_UINT64: "str({value})",
+        FieldDescriptor.CPPTYPE_ENUM: "{names}.get({value}, {value})",
+    },
+)

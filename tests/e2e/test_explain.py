@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from replay.cli.main import command
 from replay.explain.explain import explain
 from replay.explain.explanation import Explanation
 from replay.explain.table import print_explanation
-from replay.explain.target import Wish
+from replay.explain.target import Wish, attempt_of
 from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.workload import generate
 from replay.results.run_directory import HISTORY, RunDirectory
@@ -189,6 +189,20 @@ def test_an_explained_attempt_is_the_one_in_the_log(
                 assert found.runner_up is None or found.runner_up.lost_by >= 0
             if kind == "unschedulable":
                 assert sum(group.count for group in found.refused) == found.nodes == 5
+
+
+def test_each_attempt_of_a_pod_at_one_moment_is_explained(
+    finished: RunDirectory, services: EmbeddedServices
+) -> None:
+    """One that fails can be tried again in a later round of the moment, with v1.34's queue."""
+    times = [each.at_ns for each in finished.decisions() if attempt_of(each)]
+    tried = list(zip(times, logged(finished), strict=True))
+    count = Counter((at_ns, each.uid) for at_ns, each in tried)
+    again = [each for at_ns, each in tried if count[at_ns, each.uid] > 1][:2]
+    assert len(again) == (0 if finished.manifest().rules == "v1.16" else 2)
+    for each in again:
+        found = explained(finished, services, each)
+        assert (found.attempt, found.node, found.message) == (each.attempt, each.node, each.message)
 
 
 def test_a_pod_that_waits_is_told_where_and_for_what(

@@ -36,4 +36,3 @@ def test_a_world_that_tells_all_at_once_sees_the_same_decisions(
     assert logs[0] == logs[1]
     assert patient.summary.decided.failed_attempts > 0
     assert patient.summary.rounds < 0.8 * at_once.summary.rounds
-

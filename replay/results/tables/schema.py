@@ -99,7 +99,6 @@ DECISIONS = Table(
     order="sequence",
     columns=(
         *_AT,
-        Column("round", "INTEGER", "round of that instant, from 0"),
         Column("kind", "VARCHAR", "what was decided, such as scheduled or preempted"),
         Column("object_kind", "VARCHAR", "Pod or Node"),
         *_POD,

@@ -29,7 +29,6 @@ _OBSERVED = {
 }
 LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
-    "round": "INTEGER",
     "sequence": "BIGINT",
     "refused": "VARCHAR",
     "observed": (
@@ -64,7 +63,7 @@ _KIND = (
 _WHO = "o.object.namespace AS namespace, o.object.name AS name, o.object.uid AS uid"
 
 LOG = f"""
-SELECT sequence, coalesce(atNs, 0) AS at_ns, coalesce(round, 0) AS round, refused,
+SELECT sequence, coalesce(atNs, 0) AS at_ns, refused,
     {_KIND} AS kind, o.object.kind AS object_kind, {_WHO}, o
 FROM (SELECT * RENAME (observed AS o) FROM {{log_file}})
 """  # noqa: S608 - made of this module's own constants

@@ -6,6 +6,10 @@ from pathlib import Path
 
 import orjson
 import pytest
+from google.protobuf import json_format
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,8 +49,7 @@ _OBSERVED = st.one_of(
 _DECISIONS = st.builds(
     trace_pb2.Decision,
     at_ns=_TIMES,
-    round=st.integers(0, 1000),
-    sequence=st.integers(0, 2**63),
+    sequence=st.integers(0, 2**64 - 1),
     observed=_OBSERVED,
     refused=_TEXTS,
 )
@@ -85,9 +88,49 @@ def test_a_line_has_its_keys_in_the_order_of_the_fields() -> None:
     decision.observed.scheduled.node_name = "n"
     decision.observed.object.uid = "u"
     assert line(decision) == (
-        b'{"atNs":5,"sequence":3,"observed":{"object":{"uid":"u"},'
-        b'"scheduled":{"nodeName":"n","waitedNs":1152921504606846976}}}\n'
+        b'{"atNs":"5","sequence":"3","observed":{"object":{"uid":"u"},'
+        b'"scheduled":{"nodeName":"n","waitedNs":"1152921504606846976"}}}\n'
     )
+
+
+def _fill(message: Message, big: int) -> None:
+    """Set every field but choices, at any depth; numbers of 64 bits to `big`, others to 5 or 0."""
+    if isinstance(message, Timestamp):
+        message.FromNanoseconds(1_500_000_000)
+        return
+    for field in message.DESCRIPTOR.fields:
+        if len(getattr(field.containing_oneof, "fields", ())) > 1:
+            continue
+        value = getattr(message, field.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            _fill(value["k"], big)
+        elif field.message_type is not None:
+            _fill(value.add() if field.is_repeated else value, big)
+        elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            setattr(message, field.name, 'a "b"')
+        else:
+            narrow = {FieldDescriptor.CPPTYPE_INT32: 5, FieldDescriptor.CPPTYPE_BOOL: True}
+            setattr(message, field.name, narrow.get(field.cpp_type, big) if big else 0)
+
+
+@pytest.mark.parametrize(
+    "case", [each.name for each in trace_pb2.Observed.DESCRIPTOR.oneofs[0].fields]
+)
+def test_every_kind_of_entry_is_written_as_protobuf_writes_it(case: str, tmp_path: Path) -> None:
+    """With every field set to a value, to its default where that shows, and with none set."""
+    path = tmp_path / "decisions.jsonl"
+    for big in (2**63 - 1, 0, None):
+        decision = trace_pb2.Decision()
+        entry = getattr(decision.observed, case)
+        entry.SetInParent()
+        if big is not None:
+            _fill(decision, big)
+            _fill(entry, big)
+        text = line(decision)
+        assert orjson.loads(text) == json_format.MessageToDict(decision)
+        assert json_format.Parse(text, trace_pb2.Decision()) == decision
+        path.write_bytes(text)
+        assert list(read_decisions(path)) == [decision]
 
 
 def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
@@ -99,12 +142,12 @@ def test_a_line_that_is_no_decision_is_named(tmp_path: Path) -> None:
 
 
 def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) -> None:
-    """Counted within a round; a pod that is only named, as a victim is, has no entry there."""
+    """Counted within a moment; a pod that is only named, as a victim is, has no entry there."""
     path = tmp_path / "decisions.jsonl"
     log = DecisionLog(path.open("wb"))
     for number, name in enumerate(("a", "b", "a", "b"), 1):
         entry = messages.scheduled(name, "n", 3)
-        entry.sequence, entry.round = number, number // 4
+        entry.sequence, entry.at_ns = number, number // 4
         entry.observed.scheduled.attempts = 1
         log.write(entry)
     named = trace_pb2.Decision(at_ns=1, sequence=5)
