@@ -36,7 +36,9 @@ NODES = {"roomy": "64Gi", "tight": "9Gi"}
 class Nobody:
     """A scheduler that decides nothing, and an observer that observes nothing."""
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    takes_windows = False
+
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
         """Take a message."""
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:

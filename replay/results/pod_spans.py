@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 from replay.results.clocks import Clock, VirtualClock
 from replay.results.phases import Phases
-from replay.world.cluster import controller_uid
 from replay.world.conditions import nanoseconds
+from replay.world.pod_record import controller_uid
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2

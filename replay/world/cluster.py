@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from replay.world import pod_status
-from replay.world.conditions import set_pod_condition, set_time
-from replay.world.pod_record import PodRecord, keep_own
+from replay.world.conditions import set_time
+from replay.world.pod_record import PodRecord, controller_uid, keep_own, stamp, status_event
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
     node_pb2,
@@ -26,7 +26,6 @@ from reprieve.kube.v1alpha1 import (
     workloads_pb2,
 )
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 
 
@@ -164,7 +163,7 @@ class Cluster:
     def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
         """Take a user's new version of a pod; what the system owns stays as it is."""
         keep_own(pod.message, message)
-        _stamp(message.metadata, pod.message)
+        stamp(message.metadata, pod.message)
         pod.message = message
         self._own(pod)
         if pod.queued:
@@ -217,7 +216,7 @@ class Cluster:
         self.nodes[name] = node
         if not node.metadata.HasField("creation_timestamp"):
             set_time(node.metadata.creation_timestamp, now_ns)
-        _stamp(node.metadata, held)
+        stamp(node.metadata, held)
         event = self._event(now_ns)
         (event.add if held is None else event.update).node.CopyFrom(node)
         self.changed.nodes[name] = None
@@ -239,7 +238,7 @@ class Cluster:
         key = f"{budget.metadata.namespace}/{budget.metadata.name}"
         held = self.budgets.get(key)
         self.budgets[key] = budget
-        _stamp(budget.metadata, held)
+        stamp(budget.metadata, held)
         event = self._event(now_ns)
         (event.add if held is None else event.update).pod_disruption_budget.CopyFrom(budget)
 
@@ -341,47 +340,6 @@ class Cluster:
             self.urgency = urgency
 
 
-def new_pod(
-    now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
-) -> tuple[PodRecord, scheduler_pb2.Event]:
-    """Return a pod whose admission is over as the API server stores it, and the event of that."""
-    meta = message.metadata
-    if not meta.HasField("creation_timestamp"):
-        set_time(meta.creation_timestamp, now_ns)
-    message.status.phase = message.status.phase or "Pending"
-    if message.spec.scheduling_gates and not message.spec.node_name:
-        set_pod_condition(
-            message.status,
-            "PodScheduled",
-            "False",
-            now_ns,
-            "SchedulingGated",
-            "Scheduling is blocked due to non-empty scheduling gates",
-        )
-    _stamp(meta)
-    pod = PodRecord(
-        uid=meta.uid,
-        key=f"{meta.namespace}/{meta.name}",
-        message=message,
-        life=life,
-        owner_uid=controller_uid(meta),
-    )
-    event = scheduler_pb2.Event(at_ns=now_ns)
-    event.add.pod.CopyFrom(message)
-    return pod, event
-
-
-def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
-    """Return the event that tells a pod's status, which makes a new version of the pod."""
-    event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
-    patch = event.patch
-    patch.resource_version = _stamp(meta, pod)
-    ref = patch.pod
-    ref.uid, ref.namespace, ref.name = meta.uid, meta.namespace, meta.name
-    patch.status.CopyFrom(pod.status)
-    return event
-
-
 def _written(now_ns: int, pod: PodRecord, write: pod_status.Write | None) -> scheduler_pb2.Event:
     """Change a pod's status and return the event that tells it; what was foreseen comes to be."""
     message = pod.message
@@ -393,16 +351,6 @@ def _written(now_ns: int, pod: PodRecord, write: pod_status.Write | None) -> sch
     if write is not None:
         write(now_ns, message)
     return status_event(now_ns, message)
-
-
-def _stamp(
-    meta: meta_pb2.ObjectMeta,
-    held: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
-) -> str:
-    """Give an object the version after that of the one `held` so far; "1" where there was none."""
-    changes = 1 + (int(held.metadata.resource_version) if held is not None else 0)
-    version = meta.resource_version = str(changes)
-    return version
 
 
 def _other_key(
@@ -421,11 +369,3 @@ def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
     pods.pop(uid, None)
     if not pods:
         del index[key]
-
-
-def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
-    """Return the UID of the controller that manages an object, "" for none."""
-    for owner in meta.owner_references:
-        if owner.controller:
-            return owner.uid
-    return ""

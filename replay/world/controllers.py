@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from replay.world.cluster import Changed, Cluster, controller_uid
+from replay.world.cluster import Changed, Cluster
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.pod_record import controller_uid
 from replay.world.timeline import Timeline
 from replay.world.workloads.claims import Claims
 from replay.world.workloads.cron_jobs import CronJobs

@@ -18,12 +18,12 @@ from typing import NamedTuple
 from replay.world import pod_status
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.annotations import annotate_life, annotated_usage
-from replay.world.cluster import Cluster, new_pod
+from replay.world.cluster import Cluster
 from replay.world.conditions import nanoseconds, set_pod_condition
 from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
-from replay.world.pod_record import PodRecord
+from replay.world.pod_record import PodRecord, new_pod
 from replay.world.restarts import FORGET_NS, crash_backoff_ns, runs_again
 from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from replay.world.conditions import set_pod_condition, set_time
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_ref_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -114,3 +115,62 @@ def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:
     if old.spec.HasField("preemption_policy"):
         spec.preemption_policy = old.spec.preemption_policy
     new.status.CopyFrom(old.status)
+
+
+def new_pod(
+    now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
+) -> tuple[PodRecord, scheduler_pb2.Event]:
+    """Return a pod whose admission is over as the API server stores it, and the event of that."""
+    meta = message.metadata
+    if not meta.HasField("creation_timestamp"):
+        set_time(meta.creation_timestamp, now_ns)
+    message.status.phase = message.status.phase or "Pending"
+    if message.spec.scheduling_gates and not message.spec.node_name:
+        set_pod_condition(
+            message.status,
+            "PodScheduled",
+            "False",
+            now_ns,
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates",
+        )
+    stamp(meta)
+    pod = PodRecord(
+        uid=meta.uid,
+        key=f"{meta.namespace}/{meta.name}",
+        message=message,
+        life=life,
+        owner_uid=controller_uid(meta),
+    )
+    event = scheduler_pb2.Event(at_ns=now_ns)
+    event.add.pod.CopyFrom(message)
+    return pod, event
+
+
+def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
+    """Return the event that tells a pod's status, which makes a new version of the pod."""
+    event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
+    patch = event.patch
+    patch.resource_version = stamp(meta, pod)
+    ref = patch.pod
+    ref.uid, ref.namespace, ref.name = meta.uid, meta.namespace, meta.name
+    patch.status.CopyFrom(pod.status)
+    return event
+
+
+def stamp(
+    meta: meta_pb2.ObjectMeta,
+    held: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
+) -> str:
+    """Give an object the version after that of the one `held` so far; "1" where there was none."""
+    changes = 1 + (int(held.metadata.resource_version) if held is not None else 0)
+    version = meta.resource_version = str(changes)
+    return version
+
+
+def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
+    """Return the UID of the controller that manages an object, "" for none."""
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner.uid
+    return ""

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from replay.world import pod_status
-from replay.world.cluster import Cluster, status_event
+from replay.world.cluster import Cluster
 from replay.world.inputs import Inputs
 from replay.world.lives import Admitted, Lives, ending, finish_ns, goes_on
 from replay.world.pod_gc import NEVER_NS
-from replay.world.pod_record import PodRecord
+from replay.world.pod_record import PodRecord, status_event
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2

@@ -88,6 +88,8 @@ class Intake:
             field, round_ = f"window[{index}]", foreseen.round
             if round_.answers or round_.recorded or round_.events_only:
                 raise FieldError(f"{field}.round", "has events alone and takes pods")
+            if round_.at_ns < since_ns:
+                raise _out_of_turn(f"{field}.round", round_.at_ns, round_.at_ns)
             told = foreseen.confirmations
             confirmed = []
             for timed in self._read_events(told, since_ns, since_ns, f"{field}.confirmations"):

@@ -170,7 +170,7 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         answer = scheduler_pb2.RoundOutcomes(outcomes=[outcome])
         for request in request_iterator:
             sequence = request.stamp.sequence
-            yield scheduler_rpc.StreamResponse(outcomes=answer, sequence=sequence)
+            yield scheduler_rpc.StreamResponse(outcomes=[answer], sequence=sequence)
 
 
 def test_a_scheduler_that_goes_round_ends_with_5(tmp_path: Path) -> None:

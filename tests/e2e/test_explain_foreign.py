@@ -65,7 +65,7 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
                     outcome.pop.uid = outcome.pod.uid = waiting.pop(0)
                     outcome.unschedulable.message = REFUSAL
             answer.more = bool(waiting)
-            yield scheduler_rpc.StreamResponse(outcomes=answer, sequence=request.stamp.sequence)
+            yield scheduler_rpc.StreamResponse(outcomes=[answer], sequence=request.stamp.sequence)
 
     def EvaluatePending(  # noqa: N802 - gRPC's name
         self, request: scheduler_rpc.EvaluatePendingRequest, context: grpc.ServicerContext

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.json_format import ParseDict
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
@@ -263,25 +265,40 @@ def test_an_answer_names_a_pop_and_one_of_its_victims(caller: Caller) -> None:
     caller.tell(1, answers=[unknown, refused(outcome, stage, "low-0")])
 
 
-@pytest.mark.parametrize(
-    ("round_", "field"),
-    [
-        (scheduler_pb2.Round(at_ns=-1), "round.at_ns"),
-        (scheduler_pb2.Round(at_ns=5, window_end_ns=6), "round.window_end_ns"),
-    ],
-    ids=["before the epoch", "a window"],
-)
-def test_a_time_that_is_not_served_is_refused(
-    caller: Caller, round_: scheduler_pb2.Round, field: str
-) -> None:
-    """Before the epoch, or a window; a window that ends at its instant is none."""
+def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
+    """Virtual time begins at 0."""
     stamp = session_pb2.Stamp(session=caller.stamp.session, epoch=caller.stamp.epoch, sequence=1)
-    request = service_pb2.RunRoundRequest(stamp=stamp, round=round_)
+    request = service_pb2.RunRoundRequest(stamp=stamp, round=scheduler_pb2.Round(at_ns=-1))
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.RunRound(request, timeout=10)
-    assert field_of(caught.value) == field
-    request.round.at_ns = request.round.window_end_ns = 5
-    caller.stub.RunRound(request, timeout=10)
+    assert field_of(caught.value) == "round.at_ns"
+
+
+@pytest.mark.parametrize(
+    ("foreseen", "field"),
+    [
+        ({"round": {"at_ns": 6, "answers": [{"pop": {"uid": "u"}}]}}, "window[0].round"),
+        ({"round": {"at_ns": 6, "events_only": True}}, "window[0].round"),
+        ({"round": {"at_ns": 4, "events": [{"at_ns": 4, "tick": {}}]}}, "window[0].round"),
+        (
+            {"confirmations": [{"at_ns": 5, "tick": {}}], "round": {"at_ns": 6}},
+            "window[0].confirmations",
+        ),
+        ({"round": {"at_ns": 6, "events": [{"at_ns": 6}]}}, "window[0].round.events[0].event"),
+    ],
+    ids=["answers", "no pods taken", "going back", "a confirmation that is no patch", "no event"],
+)
+def test_a_window_that_cannot_be_read_is_refused_as_a_whole(
+    caller: Caller, foreseen: dict[str, Any], field: str
+) -> None:
+    """The round before it is not taken either."""
+    stamp = session_pb2.Stamp(session=caller.stamp.session, epoch=caller.stamp.epoch, sequence=1)
+    request = service_pb2.StreamRequest(stamp=stamp, round=scheduler_pb2.Round(at_ns=5))
+    ParseDict(foreseen, request.window.add())
+    with pytest.raises(grpc.RpcError) as caught:
+        list(caller.stub.Stream(iter([request]), timeout=10))
+    assert field in str(caught.value.details())
+    caller.tell(1)
 
 
 def test_a_session_name_in_use_opens_no_session_of_the_queue(

@@ -18,6 +18,7 @@ from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import SchedulerSession
 from tests.e2e.random_world import RandomWorld
+from tests.scheduler_rounds import told
 
 pytestmark = pytest.mark.e2e
 Json = dict[str, Any]
@@ -78,12 +79,12 @@ async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.Ro
         container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
         meta = {"namespace": "d", "name": f"p{number}", "uid": f"p{number}"}
         rounds.append(_round(number, "Pod", meta, spec={"containers": [container]}))
-    told = [await session.run_round(each) for each in rounds]
+    answers = [await told(session, each) for each in rounds]
     state = await queue.dump()
     assert {each.pod.uid for each in state.entries} == {f"p{number}" for number in range(1, 6)}
     await queue.close()
     await link.close()
-    return told
+    return answers
 
 
 def _round(second: int, kind: str, meta: Json, **rest: Json) -> scheduler_pb2.Round:
@@ -102,15 +103,15 @@ async def _decided(
     queue.foreseeable_heads = foresees
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig(seed=seed))
-    world, told = RandomWorld(seed), []
+    world, answers = RandomWorld(seed), []
     for round_ in world.rounds(120):
-        outcomes = await session.run_round(round_)
+        outcomes = await told(session, round_)
         world.decided(outcomes)
         del outcomes.phases[:]
         outcomes.queue_exchanges = 0
         for outcome in outcomes.outcomes:
             del outcome.phases[:]
-        told.append(outcomes)
+        answers.append(outcomes)
     await queue.close()
     await link.close()
-    return told
+    return answers

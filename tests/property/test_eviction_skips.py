@@ -85,7 +85,9 @@ class Kubelets:
 class Nobody:
     """A scheduler that decides nothing, and an observer that observes nothing."""
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    takes_windows = False
+
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
         """Take a message."""
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:

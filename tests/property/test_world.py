@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.workload import generate
-from replay.world.cluster import Cluster, controller_uid
+from replay.world.cluster import Cluster
 from replay.world.models import Models
+from replay.world.pod_record import controller_uid
 from replay.world.replay import Limits, Replay
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -29,12 +30,14 @@ TERMINAL = ("Succeeded", "Failed")
 class RandomScheduler:
     """Knows the cluster and decides at random; a tick each 30 s tries the pending pods again."""
 
+    takes_windows = False
+
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - chance makes the cases, not the outcome
         self._told: deque[scheduler_pb2.Round] = deque()
         self.cluster = Cluster()
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self._told.append(round_)
 

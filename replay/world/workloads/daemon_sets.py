@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replay.world.cluster import Cluster, controller_uid
+from replay.world.cluster import Cluster
 from replay.world.conditions import nanoseconds, ready_since_ns
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
-from replay.world.pod_record import PodRecord
+from replay.world.pod_record import PodRecord, controller_uid
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.making import REVISION_LABEL, Owner, PodMaker, template_hash
 from replay.world.workloads.placement import Placement, Verdict, pin, target, tolerant

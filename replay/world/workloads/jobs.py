@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.world.cluster import Cluster, controller_uid
+from replay.world.cluster import Cluster
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
-from replay.world.pod_record import PodRecord
+from replay.world.pod_record import PodRecord, controller_uid
 from replay.world.scale_down import first_to_go
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.job_failures import check_policy

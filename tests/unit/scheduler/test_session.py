@@ -20,6 +20,7 @@ from services.scheduler.core.options import Options
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_node, make_pod
+from tests.scheduler_rounds import told
 
 PODS = 5
 
@@ -120,9 +121,9 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
     session = session_of(extender)
 
     async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:
-        answers = [await session.run_round(first_round())]
+        answers = [await told(session, first_round())]
         while answers[-1].more:
-            answers.append(await session.run_round(scheduler_pb2.Round(at_ns=1)))
+            answers.append(await told(session, scheduler_pb2.Round(at_ns=1)))
         return answers
 
     answers = asyncio.run(all_messages())
@@ -138,7 +139,7 @@ def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made(
     session = session_of(extender)
 
     async def cancelled() -> None:
-        task = asyncio.create_task(session.run_round(first_round()))
+        task = asyncio.create_task(told(session, first_round()))
         await asyncio.to_thread(extender.asked.wait)
         task.cancel()
         await asyncio.sleep(0.01)
@@ -164,7 +165,7 @@ def test_a_queue_is_not_waited_for_where_its_answer_is_known(
     asked: Any = queue
     config = scheduler_pb2.SchedulerConfig(batch_size=batch_size)
     session = SchedulerSession(options, asked, config)
-    outcomes = asyncio.run(session.run_round(first_round()))
+    outcomes = asyncio.run(told(session, first_round()))
     assert sorted(name for name, _ in bound(outcomes)) == [f"p{index}" for index in range(PODS)]
     assert (queue.exchanges, queue.uids, outcomes.more) == (exchanges, [], False)
     assert outcomes.next_wakeup_ns == wakeup_ns

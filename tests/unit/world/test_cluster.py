@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from replay.world.cluster import Cluster
 from replay.world.conditions import nanoseconds, set_node_condition, set_pod_condition, timestamp
+from replay.world.pod_record import new_pod
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import (
@@ -84,7 +85,7 @@ def test_pods_of_each_served_scheduler_are_pending() -> None:
     for name in ("one", "two", "three"):
         pod = make_pod(name)
         pod.spec.scheduler_name = name
-        cluster.create_pod(0, pod, trace_pb2.PodLife())
+        cluster.create_pod(*new_pod(0, pod, trace_pb2.PodLife()))
     assert list(cluster.pending) == ["uid-one", "uid-two"]
 
 

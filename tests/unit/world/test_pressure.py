@@ -100,10 +100,12 @@ class FakeKubelets:
 class NoRoom:
     """A scheduler that decides nothing."""
 
+    takes_windows = False
+
     def __init__(self) -> None:
         self.rounds: list[scheduler_pb2.Round] = []
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self.rounds.append(round_)
 

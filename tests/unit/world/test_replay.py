@@ -29,12 +29,14 @@ Script = Callable[[scheduler_pb2.Round], scheduler_pb2.RoundOutcomes]
 class FakeScheduler:
     """Answers each message by a script and keeps what it was told."""
 
+    takes_windows = False
+
     def __init__(self, script: Script) -> None:
         self._script = script
         self._told: deque[scheduler_pb2.Round] = deque()
         self.rounds: list[scheduler_pb2.Round] = []
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a message."""
         self.rounds.append(round_)
         self._told.append(round_)

@@ -39,11 +39,13 @@ class Binding:
     A summary names each preemptor, and so there are as many of them in either run.
     """
 
+    takes_windows = False
+
     def __init__(self) -> None:
         self._told: deque[scheduler_pb2.Round] = deque()
         self._nominated: list[int] = []
 
-    def tell(self, round_: scheduler_pb2.Round) -> None:
+    def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
         """Take a round."""
         self._told.append(round_)
 
