@@ -102,7 +102,7 @@ class _Session(Generic[Request, Answer]):
 
 
 class SchedulerService:
-    """A session with a SchedulerService."""
+    """A session with a SchedulerService; `rounds` counts those whose outcomes were taken."""
 
     def __init__(
         self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
@@ -117,6 +117,7 @@ class SchedulerService:
         )
         self.opened: scheduler_rpc.OpenResponse = self._session.opened
         self._answered: deque[scheduler_pb2.RoundOutcomes] = deque()
+        self.rounds = 0
 
     @property
     def names(self) -> frozenset[str]:
@@ -144,11 +145,6 @@ class SchedulerService:
         stamp = self._session.next_stamp()
         request = scheduler_rpc.StreamRequest(stamp=stamp, round=round_, window=window)
         self._session.stream.send(request)
-
-    @property
-    def rounds(self) -> int:
-        """Return how many rounds the session was told."""
-        return self._session.sequence
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return the session's state; every round told is answered. Raises BackendError."""
@@ -190,6 +186,7 @@ class SchedulerService:
         """Return what was decided of the first round not answered yet. Raises BackendError."""
         if not self._answered:
             self._answered.extend(self._session.stream.receive().outcomes)
+        self.rounds += 1
         return self._answered.popleft()
 
     def close(self) -> None:

@@ -35,7 +35,7 @@ class Resumable(Protocol):
 
     @property
     def rounds(self) -> int:
-        """Return how many rounds it was told."""
+        """Return how many rounds were told, and are answered."""
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return its state; all rounds are answered."""

@@ -98,8 +98,8 @@ class Windows:
         events: list[scheduler_pb2.Event] = []
         confirmations = self._bind(now_ns, bound)
         count = 0
-        for moment in self._moments(now_ns, records):
-            pods = self._settled(moment)
+        for moment in self._moments(records):
+            pods = self._settled(moment) if moment.at_ns > now_ns else None
             if pods is None or moment.at_ns >= self._until_ns:
                 break
             events += [admitted.event for admitted in pods]
@@ -125,12 +125,12 @@ class Windows:
 
     # What is settled
 
-    def _moments(self, now_ns: int, records: Iterator[trace_pb2.Record]) -> Iterator[_Moment]:
+    def _moments(self, records: Iterator[trace_pb2.Record]) -> Iterator[_Moment]:
         """Yield the moments to come; a pod's coming steps are asked for when each is."""
         planned = self._timeline.ahead()
         record, action = next(records, None), next(planned, None)
         while True:
-            times = [] if record is None else [max(record.at_ns, now_ns)]
+            times = [] if record is None else [record.at_ns]
             times += [] if action is None else [action[0]]
             times += [self._coming[0].at_ns] if self._coming else []
             if not times:

@@ -1,0 +1,241 @@
+"""However moments are gathered into messages, the decisions are the same, byte by byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import SchedulerService
+from replay.runner import Finished
+from replay.world import rounds, windows
+from replay.world.models import Models
+from replay.world.windows import Windows
+from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.telemetry.sampling import Sampling
+from tests.e2e.replays import NO_SPANS, run
+from tests.unit.world.builders import (
+    S,
+    create,
+    create_pod,
+    delete,
+    make_budget,
+    make_class,
+    make_deployment,
+    make_node,
+    make_pod,
+    make_replica_set,
+    update,
+)
+
+pytestmark = pytest.mark.e2e
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[EmbeddedServices]:
+    """Serve all three within this process."""
+    with EmbeddedServices(in_process=True) as embedded:
+        yield embedded
+
+
+def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:
+    """Return pods that come one by one to few nodes, with whatever ends a window among them."""
+    random = Random(seed)  # noqa: S311 - chance makes the cases
+    grain_ns = random.choice([MS, 100 * MS, S])
+    crowd = random.choice([0.3, 1.0, 3.0])
+    rarely = random.choice([0.0, 0.02, 0.1])
+    tells_usage = random.random() < 0.15
+    nodes = [make_node(f"n{index}", "16Gi") for index in range(random.randrange(3, 8))]
+    for index, node in enumerate(nodes):
+        node.metadata.labels["zone"] = f"z{index % 3}"
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records += [create(make_class(f"tier{tier}", 100 * tier)) for tier in range(3)]
+    records += [create(node) for node in nodes]
+    records += _templates(random)
+    if random.random() < 0.3:
+        records += [create(make_replica_set("owner", 3)), create(make_budget(min_available=1))]
+    if tells_usage:
+        profile = trace_pb2.UsageProfile(id=1, template_id=1)
+        profile.segments.add(memory_bytes=2 << 30)
+        records.append(trace_pb2.Record(usage=profile))
+    at_ns, left = 0, list(range(pods))
+    while left:
+        at_ns += grain_ns * random.randrange(0, 4)
+        record = _rare(random, nodes, pods) if random.random() < rarely else None
+        if record is None:
+            record = _pod(random, left.pop(0), grain_ns, crowd)
+        record.at_ns = at_ns
+        records.append(record)
+    for sequence, record in enumerate(records):
+        record.sequence = sequence
+    return records
+
+
+def _templates(random: Random) -> list[trace_pb2.Record]:
+    records = []
+    for number in range(1, 6):
+        pod = make_pod(labels={"app": random.choice(["web", "db", "job"])}, priority=None)
+        pod.metadata.ClearField("name")
+        pod.metadata.ClearField("uid")
+        pod.spec.priority_class_name = f"tier{random.randrange(3)}"
+        request = pod.spec.containers[0].resources.requests
+        request["memory"] = f"{random.randrange(1, 5)}Gi"
+        if random.random() < 0.3:
+            spread = pod.spec.topology_spread_constraints.add(max_skew=1, topology_key="zone")
+            spread.when_unsatisfiable = random.choice(["DoNotSchedule", "ScheduleAnyway"])
+            spread.label_selector.match_labels["app"] = pod.metadata.labels["app"]
+        if random.random() < 0.2:
+            affinity = pod.spec.affinity.pod_anti_affinity
+            term = affinity.required_during_scheduling_ignored_during_execution.add()
+            term.topology_key = "kubernetes.io/hostname"
+            term.label_selector.match_labels["app"] = "db"
+        records.append(trace_pb2.Record(template=trace_pb2.Template(id=number, pod=pod)))
+    return records
+
+
+def _pod(random: Random, number: int, grain_ns: int, crowd: float) -> trace_pb2.Record:
+    pod = make_pod(f"p{number}", priority=None)
+    pod.spec.Clear()
+    owned = random.random() < 0.05
+    if owned:
+        pod.metadata.owner_references.add(
+            kind="ReplicaSet", name="owner", uid="uid-owner", controller=True
+        )
+    life: dict[str, int | bool] = {}
+    if random.random() < 0.7:
+        life["start_delay_ns"] = random.choice([0, 1, 3]) * grain_ns
+    if random.random() < 0.9:
+        life["service_time_ns"] = int(crowd * random.randrange(0, 40)) * grain_ns
+    if random.random() < 0.1:
+        life["exit_code"] = random.choice([0, 1])
+    record = create_pod(pod, **life)
+    if random.random() < 0.95:
+        record.pod_create.template_id = random.randrange(1, 6)
+        record.pod_create.pod.metadata.ClearField("labels")
+    else:
+        record.pod_create.pod.spec.containers.add(name="c")
+    if random.random() < 0.03:
+        record.pod_create.pod.spec.node_name = "n0"
+    return record
+
+
+def _rare(random: Random, nodes: Sequence[object], pods: int) -> trace_pb2.Record:
+    """Return something that ends a window."""
+    name = f"n{random.randrange(len(nodes))}"
+    match random.randrange(7):
+        case 0:
+            return delete("Pod", f"p{random.randrange(pods)}")
+        case 1:
+            return delete("Node", name)
+        case 2:
+            return create(make_node(f"new{random.randrange(1 << 30)}", "8Gi"))
+        case 3:
+            kind = random.choice(trace_pb2.NodeActionType.values()[1:])
+            return trace_pb2.Record(node_action=trace_pb2.NodeAction(node_name=name, type=kind))
+        case 4:
+            return create(make_budget("of-db", max_unavailable=1, labels={"app": "db"}))
+        case 5:
+            return create(make_deployment(f"d{random.randrange(3)}", random.randrange(1, 4)))
+        case _:
+            return update(make_node(name, f"{random.randrange(8, 20)}Gi"))
+
+
+def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
+    """Hold that a round is the one that was foreseen, to the last field."""
+    was_told = [*foreseen.confirmations, *foreseen.round.events]
+    for told, event in zip(was_told, round_.events, strict=True):
+        if event.patch.node_name and told.patch.HasField("node_name"):
+            told.patch.node_name = event.patch.node_name
+        assert told == event
+    assert foreseen.round.at_ns == round_.at_ns
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**16),
+    rules=st.sampled_from(["v1.34", "v1.34", "v1.36", "v1.16"]),
+    batch_size=st.sampled_from([0, 1, 1000]),
+    cut=st.booleans(),
+    spans=st.sampled_from([NO_SPANS, NO_SPANS, Sampling(1.0)]),
+    ended_pods_max=st.sampled_from([0, 10, 12_500]),
+)
+def test_windows_change_no_decision(
+    here: EmbeddedServices,
+    tmp_path_factory: pytest.TempPathFactory,
+    *,
+    seed: int,
+    rules: str,
+    batch_size: int,
+    cut: bool,
+    spans: Sampling,
+    ended_pods_max: int,
+) -> None:
+    """Nor do they change what is written down of the rounds; cut at random or not."""
+    folder = tmp_path_factory.mktemp("runs")
+    models = Models(ended_pods_max=ended_pods_max)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SchedulerService, "takes_windows", False)
+        alone = run(here, workload(seed), folder / "alone", rules=rules, models=models)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rounds, "_check", _check)
+        if cut:
+            _cut_at_random(patched, seed)
+        together = run(
+            here,
+            workload(seed),
+            folder / "windows",
+            rules=rules,
+            models=models,
+            batch_size=batch_size,
+            sampling=spans,
+        )
+    assert _left(alone) == _left(together)
+
+
+def _cut_at_random(patched: pytest.MonkeyPatch, seed: int) -> None:
+    random, foresee = Random(seed), Windows.foresee  # noqa: S311 - chance makes the cases
+
+    def cut(self: Windows, *arguments: object) -> list[Foreseen]:
+        patched.setattr(windows, "ROUNDS_MAX", random.randrange(1, 9))
+        return foresee(self, *arguments)  # type: ignore[arg-type] # those of foresee
+
+    patched.setattr(Windows, "foresee", cut)
+
+
+def _left(finished: Finished) -> tuple[bytes, list[scheduler_pb2.Round]]:
+    """Return a run's decisions and rounds."""
+    decisions = (finished.run.path / "decisions.jsonl").read_bytes()
+    return decisions, list(finished.run.rounds())
+
+
+def test_windows_are_long_where_pods_are_their_own(
+    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over gRPC: hundreds of pods in a few messages, their starts and ends among them."""
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records += [create(make_node(f"n{index}", "64Gi")) for index in range(20)]
+    for number in range(500):
+        record = create_pod(make_pod(f"p{number}"), start_delay_ns=S, service_time_ns=30 * S)
+        record.at_ns = (number + 1) * 100 * MS
+        records.append(record)
+    told: list[int] = []
+    tell = SchedulerService.tell
+
+    def counted(
+        self: SchedulerService, round_: scheduler_pb2.Round, window: list[Foreseen]
+    ) -> None:
+        told.append(1 + len(window))
+        tell(self, round_, window)
+
+    monkeypatch.setattr(SchedulerService, "tell", counted)
+    run(services, records, tmp_path / "run")
+    assert max(told) > 200
+    assert len(told) < 12
