@@ -112,6 +112,8 @@ class Pressure:
         if self._backend is None:
             return
         self._profiles.runs(now_ns, pod)
+        if not self._profiles.has_any:
+            return
         if pod.node_name in self._cluster.nodes:
             self._changed(now_ns, pod.node_name, is_known=self._profiles.is_known(pod))
         if pod.is_terminal or pod.uid not in self._cluster.pods:

@@ -84,7 +84,10 @@ class UsageProfiles:
         known = self._grown.get(pod.uid)
         if pod.running_ns is None or (known is not None and known.running_ns == pod.running_ns):
             return
-        growths = dict(annotated_usage(pod.message.metadata.annotations))
+        annotations = pod.message.metadata.annotations
+        if not (annotations or self._rules):
+            return
+        growths = dict(annotated_usage(annotations))
         growths |= {each.resource: each.growth for each in self._rules if each.matches(pod.message)}
         if not growths:
             return
@@ -121,11 +124,15 @@ class UsageProfiles:
         """Tell whether anything is known of what any pod or node uses."""
         return self._tells_memory or self._tells_storage
 
+    @property
+    def has_any(self) -> bool:
+        """Tell whether the usage of any pod or node is known, of whatever resource."""
+        return bool(self._profiles or self._grown)
+
     def may_tell(self, pod: PodRecord) -> bool:
         """Tell whether anything is known of what a pod, or another one, uses."""
-        return self.is_told or bool(
-            self._rules or annotated_usage(pod.message.metadata.annotations)
-        )
+        known = self.is_told or self.has_any or bool(self._rules)
+        return known or bool(annotated_usage(pod.message.metadata.annotations))
 
     def of_template(self, template_id: int) -> int:
         """Return the number of a template's profile, 0 for none."""
