@@ -5,16 +5,17 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from services.kube.value import value
 from services.scheduler.core import kernels
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.kernels import NO_GROUP, Int8s, Int32s
 from services.scheduler.core.prefilter import PreFilterOutcome
-from services.scheduler.core.shape import EXCLUDED, Shape
+from services.scheduler.core.shape import Shape
 from services.scheduler.core.status import Code, Status
 
 NO_NODES_TEXT = "no nodes available to schedule pods"
@@ -29,13 +30,14 @@ class Refusals:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(kw_only=True)
 class Diagnosis:
     """The refusals of one scheduling cycle; `groups` cover every node once.
 
     group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is no node.
     `pre_filter` is the refusal of the whole pod, where there was one; all nodes stand in one
-    group with it then. `unschedulable_plugins` are sorted.
+    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one shape say the same of
+    the pod where their `key` is the same; it is None where that is not known.
     """
 
     node_count: int
@@ -44,19 +46,28 @@ class Diagnosis:
     unschedulable_plugins: tuple[str, ...]
     pending_plugins: tuple[str, ...] = ()
     pre_filter: Status | None = None
+    key: Hashable = None
 
-    def refused_with(self, code: Code) -> Bools:
-        """Return which rows were refused with `code`: bool[nodes]."""
+    def refused_with(self, code: Code, rows: Int64s) -> Bools:
+        """Return which of `rows` were refused with `code`: bool[rows]."""
         said = [group.status.code is code for group in self.groups]
-        return np.array([*said, False], dtype=np.bool_)[self.group_of]
-
-    def rows_with(self, code: Code) -> Int64s:
-        """Return the rows that were refused with `code`, ascending: int64[n]."""
-        return np.flatnonzero(self.refused_with(code))
+        return np.array([*said, False], dtype=np.bool_)[self.group_of[rows]]
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""
         return self.groups[int(self.group_of[row])].status
+
+    def of(self, group_of: Int32s) -> Diagnosis:
+        """Return the same groups of other rows."""
+        return Diagnosis(
+            node_count=self.node_count,
+            groups=self.groups,
+            group_of=group_of,
+            unschedulable_plugins=self.unschedulable_plugins,
+            pending_plugins=self.pending_plugins,
+            pre_filter=self.pre_filter,
+            key=self.key,
+        )
 
 
 def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
@@ -74,35 +85,39 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
 
 
 def refused_by_filters(
-    shape: Shape, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
+    shape: Shape,
+    refuser: Int8s,
+    overridden: Mapping[int, Status],
+    node_count: int,
+    before: Diagnosis | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a pod that no node takes.
 
     refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
-    differs from the columns' because nominated pods were counted there.
+    differs from the columns' because nominated pods were counted there. `before` is an earlier
+    diagnosis of the shape, of which is kept what is the same.
     """
-    group_of: Int32s = np.full(len(refuser), NO_GROUP, dtype=np.int32)
-    counted = np.empty((len(refuser), 2), dtype=np.int64)
+    group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
+    counted = np.empty((len(refuser), 3), dtype=np.int64)
+    counted = counted[: kernels.group(refuser, shape.said, group_of, counted)]
+    for place, row in enumerate(overridden, len(counted)):
+        group_of[row] = place
+    key = (node_count, counted.tobytes(), tuple(overridden.values()))
+    if before is not None and before.key == key:
+        return before.of(group_of)
+    columns = dict(shape.filters)
     groups: list[Refusals] = []
-    present = kernels.refusers(refuser)
-    for number, column in shape.filters:
-        if not present >> number & 1:
-            continue
-        found = kernels.group(refuser, number, column.codes, len(groups), group_of, counted)
-        for code, count in counted[:found].tolist():
-            groups.append(Refusals(column.status(code), count))
-    if shape.pre_filter.node_names is not None and (left_out := refuser == EXCLUDED).any():
-        group_of[left_out] = len(groups)
-        groups.append(Refusals(shape.pre_filter.excluded, int(np.count_nonzero(left_out))))
-    for row, status in overridden.items():
-        group_of[row] = len(groups)
-        groups.append(Refusals(status, 1))
+    for count, number, code in counted.tolist():
+        status = columns[number].status(code) if number > 0 else shape.pre_filter.excluded
+        groups.append(Refusals(status, count))
+    groups += [Refusals(status, 1) for status in overridden.values()]
     return Diagnosis(
         node_count=node_count,
         groups=tuple(groups),
         group_of=group_of,
         unschedulable_plugins=_plugins(groups, shape.pre_filter),
         pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
+        key=key,
     )
 
 

@@ -1,6 +1,6 @@
 """The pods on each row as numbers, for kernels that look at single pods.
 
-The roster follows `Snapshot.roster_log` and is brought up to date when someone asks: rows whose
+The roster follows `Snapshot.row_log` and is brought up to date when someone asks: rows whose
 pods changed are read again, all others stay. Each row's pods stand in falling importance (higher
 priority, then earlier start), so that the victims of a preemption are a row's tail.
 """
@@ -48,7 +48,7 @@ class Roster:
 
     def sync(self, singled_out: frozenset[str] = frozenset()) -> None:
         """Read the rows again whose pods changed; `singled_out` pods get groups of their own."""
-        columns, log = self._snapshot.columns, self._snapshot.roster_log
+        columns, log = self._snapshot.columns, self._snapshot.row_log
         generation = self._snapshot.census.generation if self._snapshot.has_census else -1
         if (
             generation != self._generation
