@@ -161,11 +161,11 @@ class Play:
         elif kind in {4, 5, 6} and self.bound:
             self.end(rng.choice(sorted(self.bound)))
         elif kind == 7 and self.bound:
-            pod = self.bound[rng.choice(sorted(self.bound))]
-            self.put_bound(replace(pod, start_time_ns=rng.randint(1, 9)))
+            held = self.bound[rng.choice(sorted(self.bound))]
+            self.put_bound(replace(held, start_time_ns=rng.randint(1, 9)))
         elif kind == 8 and self.bound:
-            pod = self.bound[rng.choice(sorted(self.bound))]
-            self.put_bound(replace(pod, labels={"app": rng.choice("ab")}))
+            held = self.bound[rng.choice(sorted(self.bound))]
+            self.put_bound(replace(held, labels={"app": rng.choice("ab")}))
         elif kind == 9:
             budget = make_budget(rng.choice("pq")).match_labels(app=rng.choice("ab"))
             self.tell("put_budget", budget.allowed(rng.randint(0, 2)).obj())
@@ -175,10 +175,13 @@ class Play:
             service = Service(name="s", namespace="default", selector={"app": rng.choice("ab")})
             self.tell("put_object", service)
         elif kind == 12 and self.pending:
-            pod = self.pending[rng.choice(sorted(self.pending))]
-            node = rng.choice(["", *NODES])
-            self.pending[pod.uid] = pod = replace(pod, nominated_node_name=node)
-            self.tell("put_pod", pod)
+            waiting = self.pending[rng.choice(sorted(self.pending))]
+            self.put_pending(replace(waiting, nominated_node_name=rng.choice(["", *NODES])))
+
+    def put_pending(self, pod: Pod) -> None:
+        """Tell of a pod that waits."""
+        self.pending[pod.uid] = pod
+        self.tell("put_pod", pod)
 
     def end(self, uid: str) -> None:
         """Let a pod end, or begin to."""
@@ -199,8 +202,7 @@ class Play:
             like = rng.choice(self.specs)
             pod = replace(pod, spec=like.spec, labels=like.labels)
         self.specs.append(pod)
-        self.pending[pod.uid] = pod
-        self.tell("put_pod", pod)
+        self.put_pending(pod)
 
     def decide(self, uid: str) -> tuple[Decision, Decision]:
         """Have both decide, alike."""
@@ -236,8 +238,7 @@ class Play:
         if nomination is None:
             return
         if rng.random() < 0.7:
-            self.pending[pod.uid] = pod = replace(pod, nominated_node_name=nomination.node)
-            self.tell("put_pod", pod)
+            self.put_pending(replace(pod, nominated_node_name=nomination.node))
         for victim in nomination.deletions:
             if rng.random() < 0.8 and victim.uid in self.bound:
                 self.end(victim.uid)

@@ -158,7 +158,7 @@ class Attempts:
         failed = SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor, outlook)
         refusals = self._refusals_of(framework)
         key = refusals.key(pod, diagnosis, failed, now_ns)
-        refused = refusals.alike(pod, outlook, key)
+        refused = refusals.alike(outlook, key)
         if refused is None:
             refused = self._refused(framework, attempt, pod, failed, diagnosis, now_ns)
             if refused.nomination is None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.kube.value import value
 from services.scheduler.core import kernels
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.kernels import NO_GROUP, Int8s, Int32s
@@ -30,7 +29,7 @@ class Refusals:
     count: int
 
 
-@value(kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Diagnosis:
     """The refusals of one scheduling cycle; `groups` cover every node once.
 
@@ -47,27 +46,19 @@ class Diagnosis:
     pending_plugins: tuple[str, ...] = ()
     pre_filter: Status | None = None
     key: Hashable = None
+    _codes: Int8s | None = None
 
     def refused_with(self, code: Code, rows: Int64s) -> Bools:
         """Return which of `rows` were refused with `code`: bool[rows]."""
-        said = [group.status.code is code for group in self.groups]
-        return np.array([*said, False], dtype=np.bool_)[self.group_of[rows]]
+        if self._codes is None:
+            codes = [group.status.code for group in self.groups]
+            self._codes = np.array([*codes, NO_GROUP], dtype=np.int8)
+        found: Bools = self._codes[self.group_of[rows]] == int(code)
+        return found
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""
         return self.groups[int(self.group_of[row])].status
-
-    def of(self, group_of: Int32s) -> Diagnosis:
-        """Return the same groups of other rows."""
-        return Diagnosis(
-            node_count=self.node_count,
-            groups=self.groups,
-            group_of=group_of,
-            unschedulable_plugins=self.unschedulable_plugins,
-            pending_plugins=self.pending_plugins,
-            pre_filter=self.pre_filter,
-            key=self.key,
-        )
 
 
 def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
@@ -85,39 +76,30 @@ def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
 
 
 def refused_by_filters(
-    shape: Shape,
-    refuser: Int8s,
-    overridden: Mapping[int, Status],
-    node_count: int,
-    before: Diagnosis | None = None,
+    shape: Shape, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
 ) -> Diagnosis:
     """Return the diagnosis of a pod that no node takes.
 
     refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
-    differs from the columns' because nominated pods were counted there. `before` is an earlier
-    diagnosis of the shape, of which is kept what is the same.
+    differs from the columns' because nominated pods were counted there.
     """
     group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
-    counted = np.empty((len(refuser), 3), dtype=np.int64)
-    counted = counted[: kernels.group(refuser, shape.said, group_of, counted)]
-    for place, row in enumerate(overridden, len(counted)):
-        group_of[row] = place
-    key = (node_count, counted.tobytes(), tuple(overridden.values()))
-    if before is not None and before.key == key:
-        return before.of(group_of)
-    columns = dict(shape.filters)
+    table = np.empty((len(refuser), 3), dtype=np.int64)
+    counted = table[: kernels.group(refuser, shape.said, group_of, table)].tolist()
     groups: list[Refusals] = []
-    for count, number, code in counted.tolist():
-        status = columns[number].status(code) if number > 0 else shape.pre_filter.excluded
+    for count, number, code in counted:
+        status = shape.columns[number].status(code) if number > 0 else shape.pre_filter.excluded
         groups.append(Refusals(status, count))
-    groups += [Refusals(status, 1) for status in overridden.values()]
+    for row, status in overridden.items():
+        group_of[row] = len(groups)
+        groups.append(Refusals(status, 1))
     return Diagnosis(
         node_count=node_count,
         groups=tuple(groups),
         group_of=group_of,
         unschedulable_plugins=_plugins(groups, shape.pre_filter),
         pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
-        key=key,
+        key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
     )
 
 

@@ -64,4 +64,5 @@ def with_extenders(
         group_of=group_of,
         unschedulable_plugins=tuple(sorted(plugins)),
         key=None,
+        _codes=None,
     )

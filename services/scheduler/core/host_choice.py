@@ -85,7 +85,7 @@ class KeyedChoice:
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
-        if refuser.all():
+        if np.count_nonzero(refuser) == len(refuser):
             return _NOTHING
         columns = snapshot.columns
         used = len(columns.rows)
@@ -125,7 +125,7 @@ class NamedChoice:
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
-        if refuser.all():
+        if np.count_nonzero(refuser) == len(refuser):
             return _NOTHING
         used = len(snapshot.columns.rows)
         totals = shape.normalized_totals(refuser)

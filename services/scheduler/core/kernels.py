@@ -158,20 +158,23 @@ def refuse(
     said_before: Int64s,
     refuser: Int8s,
     said: Int64s,
-) -> None:
+) -> bool:
     """Write each row's refuser and its code: those `before`, or plugin `number`'s if not 0.
 
-    The least number stands. before, refuser: int8[nodes], 0 where nobody refuses, negative where
-    the filters are not asked. A row may be named twice.
+    Return whether any is another one now. The least number stands. before, refuser: int8[nodes], 0
+    where nobody refuses, negative where the filters are not asked. A row may be named twice.
     """
+    changed = False
     for row in rows:
         found = before[row]
         code = said_before[row]
         if codes[row] != 0 and (found == 0 or found > number):
             found = number
             code = codes[row]
+        changed |= refuser[row] != found or said[row] != code
         refuser[row] = found
         said[row] = code
+    return changed
 
 
 @compiled

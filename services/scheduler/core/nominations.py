@@ -49,6 +49,10 @@ class Nominations:
         """Return the node that a pod is nominated to, "" for none."""
         return self._node_of.get(uid, "")
 
+    def any_on(self, node_name: str) -> bool:
+        """Tell whether pods are nominated to a node."""
+        return node_name in self._by_node
+
     def on(self, node_name: str) -> Sequence[Pod]:
         """Return the pods nominated to a node."""
         return tuple(self._by_node.get(node_name, {}).values())

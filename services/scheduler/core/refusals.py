@@ -15,16 +15,17 @@ from services.scheduler.core.decisions import Refused
 from services.scheduler.core.diagnosis import Diagnosis
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.outlook import KeptRefusal, Outlook
+from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.plugins.default_preemption import DefaultPreemption, preemptor_among
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.preemption.preemptor import no_extenders
 
 _FOLLOW_FROM_THE_SHAPE = (DefaultPreemption, DynamicResources)
+_KEPT_MAX = 16
 
 
 class Refusals:
-    """What is known of pods' refusals under one profile; each shape's latest is kept."""
+    """What is known of pods' refusals under one profile; each shape keeps its latest ones."""
 
     __slots__ = ("_holds", "_preemptor", "_snapshot")
 
@@ -36,30 +37,34 @@ class Refusals:
 
     def unchanged(self, pod: Pod, outlook: Outlook) -> Refused | None:
         """Return the refusal of a pod if nothing has changed since the last one of its shape."""
-        kept = outlook.refusal
-        if kept is None or kept.version != self._snapshot.version:
+        if outlook.refused is None or not self._follows(pod):
             return None
-        return kept.refused if self._follows(pod) else None
+        version, refused = outlook.refused
+        return refused if version == self._snapshot.version else None
 
-    def alike(self, pod: Pod, outlook: Outlook, key: Hashable) -> Refused | None:
-        """Return the refusal of a pod if the last one of its shape has the same `key`."""
-        kept = outlook.refusal
-        if key is None or kept is None or kept.key != key or not self._follows(pod):
-            return None
-        self.keep(pod, outlook, key, kept.refused)
-        return kept.refused
+    def alike(self, outlook: Outlook, key: Hashable) -> Refused | None:
+        """Return the refusal of a pod if one of its shape had the same `key`."""
+        refused = None if key is None else outlook.refusals.get(key)
+        if refused is not None:
+            outlook.refused = (self._snapshot.version, refused)
+        return refused
 
     def keep(self, pod: Pod, outlook: Outlook, key: Hashable, refused: Refused) -> None:
         """Keep a refusal without a nomination."""
-        if self._follows(pod):
-            outlook.refusal = KeptRefusal(self._snapshot.version, key, refused)
+        if not self._follows(pod):
+            return
+        outlook.refused = (self._snapshot.version, refused)
+        if key is not None:
+            if len(outlook.refusals) >= _KEPT_MAX:
+                outlook.refusals.clear()
+            outlook.refusals[key] = refused
 
     def key(
         self, pod: Pod, diagnosis: Diagnosis, cycle: SnapshotFailedCycle, now_ns: int
     ) -> Hashable:
         """Return what a refusal's words follow from, None where more has to be looked at."""
         preemptor = self._preemptor
-        if diagnosis.key is None:
+        if diagnosis.key is None or not self._follows(pod):
             return None
         if preemptor is None or pod.spec.preemption_policy is PreemptionPolicy.NEVER:
             return (diagnosis.key, ())

@@ -10,6 +10,7 @@ all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +18,19 @@ from services.kube.pod import Pod
 from services.scheduler.core import kernels, twins
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
 from services.scheduler.core.columns import Int64s
-from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.kernels import OVERRIDDEN, Int8s
 from services.scheduler.core.participants import (
     VerdictPlugins,
     filters_at_work,
     scores_at_work,
 )
-from services.scheduler.core.plugin import Bounds, ClusterFilterPlugin, Normalization, Scope
+from services.scheduler.core.plugin import (
+    Bounds,
+    ClusterFilterPlugin,
+    Normalization,
+    PodColumnsPlugin,
+    Scope,
+)
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
@@ -48,14 +55,20 @@ class _Refusers:
 
     def merge(
         self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, said: Int64s
-    ) -> None:
-        """Write the refusers of `rows`, where nobody refused them `before`."""
+    ) -> bool:
+        """Write the refusers of `rows`, where nobody refused them `before`.
+
+        Return False where none of them is another one than it was.
+        """
         if not self._filters:
             refuser[rows], said[rows] = before[0][rows], before[1][rows]
+            return True
+        changed = False
         for number, column in self._filters:
             column.sync()
-            kernels.refuse(rows, column.codes, number, *before, refuser, said)
+            changed |= kernels.refuse(rows, column.codes, number, *before, refuser, said)
             before = refuser, said
+        return changed
 
 
 class _Rewritten:
@@ -100,8 +113,9 @@ class Shape:
     """Verdicts about one shape; right after `sync`.
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
-    said: int64[nodes], that filter's code. `epoch` grows whenever they may have changed in rows
-    that no log names. `normalized_totals` gives what those that fit are worth.
+    said: int64[nodes], that filter's code. `version` grows whenever any of these may have changed,
+    and `epoch` whenever that may be so in rows that no log names. `normalized_totals` gives what
+    those that fit are worth.
     """
 
     def __init__(
@@ -113,6 +127,7 @@ class Shape:
         self.pre_filter_ran = filters.prepared
         self.skipped_filters = filters.skipped
         self.filters = filters.columns
+        self.columns = dict(filters.columns)
         self._failing = tuple(each for each in self.filters if each[1].plugin.can_fail)
         scores = scores_at_work(pod, plugins, cache, snapshot)
         self.skipped_scores = scores.skipped
@@ -120,7 +135,7 @@ class Shape:
         self.scores = scores.columns
         self._split()
         self._base = self._full_marks if plugins.scores else EQUAL_SCORE
-        self.epoch = 0
+        self.epoch = self.version = 0
         self._nodes_seen = self._pods_seen = -1
         self._nodes_scored = self._pods_scored = -1
         self._allocate_refusers(0)
@@ -132,6 +147,23 @@ class Shape:
         self._refused_by_node = _Refusers(node_filters)
         self._refused_by_pods = _Refusers(self._pod_filters)
         self._filters_rewritten = _Rewritten([column for _, column in self._pod_filters])
+        columns = [column for _, column in self._pod_filters]
+        self.trials = tuple(
+            (each, each.plugin if isinstance(each.plugin, ClusterFilterPlugin) else None)
+            for each in self.columns.values()
+        )
+        plugins = [each.plugin for each in self.columns.values()]
+        self.counters = [each for each in plugins if isinstance(each, PodColumnsPlugin)]
+        self._first_by_pods = min((number for number, _ in self._pod_filters), default=OVERRIDDEN)
+        self._bounding: list[tuple[FilterColumn, ClusterFilterPlugin[Any]]] = [
+            (each, each.plugin)
+            for each in columns[1:]
+            if isinstance(each.plugin, ClusterFilterPlugin)
+        ]
+        names = [column.plugin.name for column in columns]
+        self._is_bounded = (
+            names[:1] == ["NodeResourcesFit"] and len(names) == len(self._bounding) + 1
+        )
         kinds = [(each, each[1].plugin.normalization) for each in self.scores]
         plain = [each for each, kind in kinds if kind is Normalization.NONE]
         self._own = [each for each, kind in kinds if kind is Normalization.OWN]
@@ -153,6 +185,14 @@ class Shape:
     def pod_filters(self) -> Sequence[tuple[int, FilterColumn]]:
         """Return the filters whose verdict the pods on a node may change."""
         return self._pod_filters
+
+    def status(self, row: int) -> Status:
+        """Return how a filter refuses a row; one must."""
+        return self.columns[int(self.refuser[row])].status(int(self.said[row]))
+
+    def is_refused_before_pods(self, row: int) -> bool:
+        """Tell whether a row's refuser comes before all filters that pods on it may change."""
+        return bool(0 < self.refuser[row] < self._first_by_pods)
 
     @property
     def can_fail(self) -> bool:
@@ -176,16 +216,10 @@ class Shape:
 
         None where some filter does it otherwise or comes before, whatever pods may leave or come.
         """
-        columns = [column for _, column in self._pod_filters]
-        if not columns or columns[0].plugin.name != "NodeResourcesFit":
-            return None
-        if self._node_refusers[0][rows].any():
+        if not self._is_bounded or np.count_nonzero(self._node_refusers[0][rows]):
             return None
         found: list[tuple[FilterColumn, Bounds]] = []
-        for column in columns[1:]:
-            plugin = column.plugin
-            if not isinstance(plugin, ClusterFilterPlugin):
-                return None
+        for column, plugin in self._bounding:
             bounds = plugin.bounds(column.pre.data, self._snapshot, rows)
             if bounds is None:
                 return None
@@ -240,6 +274,7 @@ class Shape:
         if snapshot.node_log.end != self._nodes_seen:
             self.epoch += 1
             self._filters_rewritten.seen()
+            self.version += 1
             self._refuse_by_node()
             self._refuse_by_pods(snapshot.columns.rows)
         elif snapshot.pod_log.end == self._pods_seen:
@@ -267,7 +302,8 @@ class Shape:
         self._refused_by_node.merge(columns.rows, self._node_refusers, refuser, said)
 
     def _refuse_by_pods(self, rows: Int64s) -> None:
-        self._refused_by_pods.merge(rows, self._node_refusers, self.refuser, self.said)
+        node_refusers = self._node_refusers
+        self.version += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.said)
 
     def _sync_totals(self) -> None:
         try:

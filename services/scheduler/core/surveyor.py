@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core import kernels, reprieve
+from services.scheduler.core import reprieve
 from services.scheduler.core.budget_cover import BudgetCover
 from services.scheduler.core.cached_columns import FilterColumn
 from services.scheduler.core.columns import Bools, Int64s
@@ -32,6 +32,7 @@ from services.scheduler.core.status import Code, Status
 
 _NO_ROWS: Int64s = np.zeros(0, dtype=np.int64)
 _NO_BOUNDS: Int64s = np.zeros((1, 0), dtype=np.int64)
+_NO_CRITERIA: Int64s = np.zeros((0, 5), dtype=np.int64)
 
 
 class _Together(NamedTuple):
@@ -56,6 +57,9 @@ class _Opened(NamedTuple):
     codes: Int64s
 
 
+_NOTHING_OPENED = _Opened(*[_NO_ROWS] * 7)
+
+
 class Surveyor:
     """Surveys a snapshot under one version's rules; keeps the pods' columns between surveys."""
 
@@ -75,55 +79,45 @@ class Surveyor:
         """
         runs = outlook.dry_runs
         try:
-            counted = self._counted(pod, outlook, diagnosis, now_ns)
+            done = self._follow(pod, outlook, diagnosis, now_ns)
         except Exception:
             runs.reader.forget()
             raise
-        if counted is None:
+        if not done:
             runs.reader.forget()
             return None
-        rows = _NO_ROWS
-        if counted.pop(reprieve.CANDIDATE, 0):
+        rows, criteria = _NO_ROWS, _NO_CRITERIA
+        if reprieve.CANDIDATE in runs.answers():
             listed = self._snapshot.rows_in_order()
             rows = listed[runs.codes[listed] == reprieve.CANDIDATE]
+            criteria = runs.criteria[rows]
         return Survey(
             rows=rows,
-            criteria=runs.criteria[rows],
-            counted=counted,
+            criteria=criteria,
+            counted=runs.answers(),
             status=partial(_status, outlook.shape.pod_filters[0][1], runs.bounding),
             name=self._snapshot.name,
-            key=tuple(counted.items()),
+            key=runs.key,
         )
 
-    def _counted(
-        self, pod: Pod, outlook: Outlook, diagnosis: Diagnosis, now_ns: int
-    ) -> dict[int, int] | None:
-        """Return each answer with its number of nodes, the candidates judged; None as `survey`."""
-        codes = self._follow(pod, outlook, diagnosis)
-        if codes is None:
-            return None
-        table = np.empty((len(codes), 2), dtype=np.int64)
-        counted: dict[int, int] = dict(table[: kernels.tally(codes, table)].tolist())
-        counted.pop(reprieve.NOT_TRIED, None)
-        judged = reprieve.CANDIDATE not in counted or self._judge(pod, outlook, now_ns)
-        return counted if judged else None
-
-    def _follow(self, pod: Pod, outlook: Outlook, diagnosis: Diagnosis) -> Int64s | None:
-        """Try the rows that have to be looked at again; return the answers of all, int64[nodes]."""
+    def _follow(self, pod: Pod, outlook: Outlook, diagnosis: Diagnosis, now_ns: int) -> bool:
+        """Try the rows that have to be looked at again; False where `survey` returns None."""
         if diagnosis.pre_filter is not None:
-            return None
+            return False
         runs, columns = outlook.dry_runs, self._snapshot.columns
-        rows = runs.reader.changed(outlook.mark, outlook.own_rows(pod))
+        rows = runs.reader.changed(outlook.mark, outlook.own_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows
-        runs.codes[rows], runs.judged[rows] = reprieve.NOT_TRIED, False
-        rows = rows[diagnosis.refused_with(Code.UNSCHEDULABLE, rows)]
-        opened = self._open(pod, outlook, rows)
+        curable = diagnosis.refused_with(Code.UNSCHEDULABLE, rows)
+        opened = self._open(pod, outlook, rows[curable])
         if opened is None:
-            return None
-        runs.codes[rows] = opened.codes
-        return runs.codes
+            return False
+        runs.put(opened.rows, opened.codes)
+        if len(opened.rows) < len(rows):
+            others = rows[~curable]
+            runs.put(others, np.full_like(others, reprieve.NOT_TRIED))
+        return reprieve.CANDIDATE not in runs.answers() or self._judge(pod, outlook, now_ns)
 
     def _judge(self, pod: Pod, outlook: Outlook, now_ns: int) -> bool:
         """Find out who would have to go from the candidates; False where nobody on one of them."""
@@ -131,7 +125,10 @@ class Surveyor:
         if runs.budget_epoch != epoch:
             runs.budget_epoch = epoch
             runs.judged[:] = False
+        self._cover.sync()
         rows = np.flatnonzero((runs.codes == reprieve.CANDIDATE) & ~runs.judged)
+        if not len(rows):
+            return True
         opened = self._open(pod, outlook, rows)
         assert opened is not None, "these rows were tried before"
         runs.criteria[rows], runs.judged[rows] = found = self._judged(opened, now_ns)
@@ -140,10 +137,10 @@ class Surveyor:
     def _open(self, pod: Pod, outlook: Outlook, rows: Int64s) -> _Opened | None:
         """Take the pods of lower priority off `rows`; None where more than bounds decides."""
         bounded = outlook.shape.bounded(rows)
-        if bounded is None:
-            return None
+        if bounded is None or not len(rows):
+            return None if bounded is None else _NOTHING_OPENED
         bounds = self._bounds(outlook, rows, bounded)
-        self._cover.sync()
+        self._roster.sync()
         roster, columns = self._roster, self._snapshot.columns
         wanted: Wanted = outlook.shape.pod_filters[0][1].pre.data
         room = self._held(outlook, wanted, rows)
@@ -164,9 +161,9 @@ class Surveyor:
 
         Those that ask for pods come again without the nominated ones, which need not come.
         """
-        said = [(column, each.code) for column, bounds in bounded for each in bounds.each]
-        if not said:
+        if not bounded:
             return _Together(np.zeros((len(rows), 0), dtype=np.int64), _NO_BOUNDS)
+        said = [(column, each.code) for column, bounds in bounded for each in bounds.each]
         asked = [each.weights for _, bounds in bounded for each in bounds.each]
         asks = np.array([each.asks_for for _, bounds in bounded for each in bounds.each])
         again = [each for each, more in zip(said, asks, strict=True) if more]

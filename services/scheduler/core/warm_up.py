@@ -20,6 +20,7 @@ from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice, NamedChoice
 from services.scheduler.core.preemption.rules import V1_34
+from services.scheduler.core.preemption.survey import pick_surveyed
 from services.scheduler.core.shape import NO_NODE
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
@@ -91,4 +92,6 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
     assert isinstance(result, Unschedulable)
     surveyor = Surveyor(snapshot, V1_34)
     failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, surveyor)
-    assert failed.survey(0) is not None
+    survey = failed.survey(0)
+    assert survey is not None
+    pick_surveyed(survey, rules=V1_34, tie_break=min)

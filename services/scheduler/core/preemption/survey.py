@@ -30,9 +30,9 @@ class Survey:
 
     rows: int64[candidates] in the nodes' order, which `name` turns into their names.
     criteria: int64[candidates, 5] in the order of CRITERIA_ORDER, so that less is better (the
-    earliest start is negated). `counted` are the other nodes' answers with the number of nodes,
-    which `status` puts into words; surveys of one shape say the same in words where their `key` is
-    the same.
+    earliest start is negated). `counted` are all rows' answers, as in `reprieve`, with their
+    number; `status` puts refusals into words. Surveys of one shape say the same in words where
+    their `key` is the same.
     """
 
     rows: Int64s
@@ -45,7 +45,11 @@ class Survey:
     @property
     def refusals(self) -> Sequence[tuple[Status, int]]:
         """Return the other nodes' refusals with the number of nodes."""
-        return [(self.status(code), count) for code, count in self.counted.items()]
+        return [
+            (self.status(code), count)
+            for code, count in self.counted.items()
+            if code not in {reprieve.CANDIDATE, reprieve.NOT_TRIED}
+        ]
 
     def names(self, places: Int64s) -> tuple[str, ...]:
         """Return the names of the candidates at these places."""
