@@ -1,12 +1,14 @@
 """What one scheduling cycle costs in the scheduler's core: no wires, no queue, one process.
 
-Three clusters: plain pods on OpenB's number of nodes, pods that fit nowhere and can preempt
-nobody, and pods that preempt. Run it as `python -m benchmarks.scheduler_core`.
+Plain pods on OpenB's number of nodes, pods that fit nowhere and can preempt nobody, where nothing
+or one node has changed since the last one of their shape, and pods that preempt. Run it as
+`python -m benchmarks.scheduler_core`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from statistics import median
 from time import perf_counter_ns
 
@@ -51,12 +53,15 @@ def scheduler_of(nodes: int, pods_each: int, spec: PodSpec) -> Scheduler:
 
 
 def timed(
-    scheduler: Scheduler, pods: Iterator[tuple[PodSpec, Mapping[str, str]]], verdict: type
+    scheduler: Scheduler,
+    pods: Iterator[tuple[PodSpec, Mapping[str, str]]],
+    verdict: type,
+    happen: Callable[[int], None] | None = None,
 ) -> float:
     """Return the median of one decision in us, each on a cluster that the one before has changed.
 
-    `pods` are specs with labels. What preempts is taken back, so that the next one finds the same
-    cluster.
+    `pods` are specs with labels. `happen` is called before each with its number. What preempts is
+    taken back, so that the next one finds the same cluster.
     """
     taken_ns: list[int] = []
     for number, (spec, labels) in zip(range(ROUNDS), pods, strict=False):
@@ -64,6 +69,8 @@ def timed(
         pod = Pod(uid=uid, namespace="default", name=uid, spec=spec, labels=labels)
         scheduler.put_pod(pod)
         head = Head(pop=PopId(uid, number), attempts=1, first_enqueued_ns=0, queued_ns=0)
+        if happen is not None:
+            happen(number)
         began = perf_counter_ns()
         decision = scheduler.decide(head, 2000)
         taken_ns.append(perf_counter_ns() - began)
@@ -88,6 +95,20 @@ def helpless_pods() -> float:
     return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
 
 
+def waiting_pods() -> float:
+    """Refuse pods of 30 shapes on 100 full nodes, to one of which a pod comes before each."""
+    scheduler = scheduler_of(100, 20, spec_of(1600))
+    guest = Pod(uid="guest", namespace="default", name="guest", spec=spec_of(0))
+
+    def happen(number: int) -> None:
+        scheduler.remove_pod("guest")
+        scheduler.put_pod(replace(guest, node_name=f"node-{number % 100}"))
+
+    specs = [spec_of(2000 + 50 * number) for number in range(30)]
+    pods = ((specs[number % 30], EMPTY) for number in range(ROUNDS))
+    return timed(scheduler, pods, Refused, happen)
+
+
 def preempting_pods() -> float:
     """Find victims on 1,000 full nodes with ten pods of lower priority each."""
     scheduler = scheduler_of(1000, 10, spec_of(3200))
@@ -98,6 +119,7 @@ def preempting_pods() -> float:
 CASES: dict[str, Callable[[], float]] = {
     "bind, 1,213 nodes": plain_pods,
     "fit nowhere, preempt nobody, 100 nodes": helpless_pods,
+    "the same, where one node has changed": waiting_pods,
     "preempt, 1,000 nodes of 10 victims": preempting_pods,
 }
 

@@ -160,17 +160,20 @@ def test_rows_named_twice_are_merged_once(
     """A refusal and a sum of scores stand once, and rows that are not named stay as they were."""
     named = np.array(rows, dtype=np.int64)
     refuser, totals = np.full(NODES, 9, dtype=np.int8), np.full(NODES, 9, dtype=np.int64)
-    earlier = np.array(before, dtype=np.int8)
-    kernels.refuse(named, np.array(codes, dtype=np.int64), 3, earlier, refuser)
+    earlier, said = np.array(before, dtype=np.int8), np.full(NODES, 9, dtype=np.int64)
+    said_earlier = 100 + np.arange(NODES)
+    given_codes = np.array(codes, dtype=np.int64)
+    kernels.refuse(named, given_codes, 3, earlier, said_earlier, refuser, said)
     columns = tuple(np.array(each, dtype=np.int64) for each in scores)
     weights = np.arange(2, 2 + len(scores), dtype=np.int64)
     kernels.weigh(named, columns, weights, earlier.astype(np.int64), totals)
     for row in range(NODES):
         if row not in rows:
-            assert (refuser[row], totals[row]) == (9, 9)
+            assert (refuser[row], said[row], totals[row]) == (9, 9, 9)
             continue
         refused = codes[row] and (before[row] == 0 or before[row] > 3)
         assert refuser[row] == (3 if refused else before[row])
+        assert said[row] == (codes[row] if refused else 100 + row)
         weighted = [weight * each[row] for weight, each in enumerate(scores, 2)]
         assert totals[row] == before[row] + sum(weighted)
 
@@ -180,18 +183,17 @@ def test_rows_named_twice_are_merged_once(
     codes=small,
 )
 def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int]) -> None:
-    """Each plugin that refuses a row is named, each of its codes is a group, each row in one."""
+    """Each code of each plugin is a group, and so is what PreFilter left out; the rest is none."""
     refuser, given_codes = np.array(refused, dtype=np.int8), np.array(codes, dtype=np.int64)
-    present = kernels.refusers(refuser)
-    assert [i for i in range(63) if present >> i & 1] == sorted({1, 2} & set(refused))
-    group_of = np.full(NODES, kernels.NO_GROUP, dtype=np.int32)
-    counted = np.empty((NODES, 2), dtype=np.int64)
-    found = kernels.group(refuser, 2, given_codes, 10, group_of, counted)
-    mine = [codes[row] for row in range(NODES) if refused[row] == 2]
-    assert dict(counted[:found].tolist()) == Counter(mine)
-    for row in range(NODES):
-        place = int(group_of[row])
-        assert (place >= 10) == (refused[row] == 2)
-        assert place < 10 or counted[place - 10, 0] == codes[row]
-    found = kernels.tally(given_codes, counted)
-    assert dict(counted[:found].tolist()) == Counter(codes)
+    group_of = np.empty(NODES, dtype=np.int32)
+    counted = np.empty((NODES, 3), dtype=np.int64)
+    found = kernels.group(refuser, given_codes, group_of, counted)
+    pairs = list(zip(refused, codes, strict=True))
+    groups = [(number, code) for _, number, code in counted[:found].tolist()]
+    counts = Counter(pair for pair in pairs if pair[0] not in {-1, 0, kernels.OVERRIDDEN})
+    assert dict(zip(groups, counted[:found, 0].tolist(), strict=True)) == counts
+    for place, pair in zip(group_of.tolist(), pairs, strict=True):
+        assert place == (groups.index(pair) if pair in counts else kernels.NO_GROUP)
+    table = np.empty((NODES, 2), dtype=np.int64)
+    found = kernels.tally(given_codes, table)
+    assert dict(table[:found].tolist()) == Counter(codes)

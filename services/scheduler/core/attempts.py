@@ -12,7 +12,7 @@ from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 from services.scheduler.core import events
 from services.scheduler.core.assumption import TurnedDown, why_not_bound
-from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
+from services.scheduler.core.cycle import Cycle, Errored, Suggested, Unschedulable
 from services.scheduler.core.decisions import (
     NOT_MEASURED,
     Attempt,
@@ -21,10 +21,16 @@ from services.scheduler.core.decisions import (
     Failed,
     Refused,
 )
-from services.scheduler.core.diagnosis import NO_NODES_TEXT, fit_error_text, reason_counts
+from services.scheduler.core.diagnosis import (
+    NO_NODES_TEXT,
+    Diagnosis,
+    fit_error_text,
+    reason_counts,
+)
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.plugins.pod_topology_spread import PodTopologySpread
 from services.scheduler.core.plugins.pod_topology_spread_rules import default_selector
@@ -71,7 +77,7 @@ class Attempts:
         self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
-        self._refusals = Refusals(snapshot)
+        self._refusals: dict[str, Refusals] = {}
         self._keeps_refusals = keeps_refusals
         self._extenders = extenders
 
@@ -85,21 +91,29 @@ class Attempts:
         return replace(decision, warnings=warnings) if warnings else decision
 
     def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
+        begun = cycle.begin(pod)
+        if begun is None:
+            refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
+            return self._give_back(attempt, pod, refused)
         if self._keeps_refusals:
-            known = self._refusals.known(cycle.framework, pod)
+            known = self._refusals_of(cycle.framework).unchanged(pod, begun.outlook)
             if known is not None:
                 return self._give_back(attempt, pod, known)
-        result = cycle.schedule_pod(pod, attempt.head.attempts)
+        result = cycle.complete(pod, attempt.head.attempts, begun)
         match result:
             case Suggested():
                 return self._assume(cycle.framework, attempt, pod, result)
-            case NoNodes():
-                refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
-                return self._give_back(attempt, pod, refused)
             case Errored(message=message, phases_ns=phases_ns):
                 return self._give_back(attempt, pod, Failed(message=message), phases_ns)
             case Unschedulable():
-                return self._refuse(cycle.framework, attempt, pod, result, now_ns)
+                return self._refuse(cycle.framework, attempt, pod, begun.outlook, result, now_ns)
+
+    def _refusals_of(self, framework: Framework) -> Refusals:
+        name = framework.profile.scheduler_name
+        found = self._refusals.get(name)
+        if found is None:
+            found = self._refusals[name] = Refusals(framework)
+        return found
 
     def _assume(
         self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
@@ -135,23 +149,44 @@ class Attempts:
         framework: Framework,
         attempt: Attempt,
         pod: Pod,
+        outlook: Outlook,
         result: Unschedulable,
         now_ns: int,
     ) -> Decision:
         diagnosis = result.diagnosis
         began = self._stopwatch() if self._stopwatch else 0
-        outcome = framework.post_filter(
-            pod,
-            SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor),
-            tie_break=hashed_tie_break(seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts),
-            now_ns=now_ns,
-        )
+        failed = SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor, outlook)
+        refusals = self._refusals_of(framework)
+        key = refusals.key(pod, diagnosis, failed, now_ns)
+        refused = refusals.alike(outlook, key)
+        if refused is None:
+            refused = self._refused(framework, attempt, pod, failed, diagnosis, now_ns)
+            if refused.nomination is None:
+                refusals.keep(pod, outlook, key, refused)
         phases = dict(result.phases_ns)
         if self._stopwatch and framework.post_filters:
             phases["PostFilter"] = self._stopwatch() - began
+        return self._give_back(attempt, pod, refused, phases)
+
+    def _refused(
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        failed: SnapshotFailedCycle,
+        diagnosis: Diagnosis,
+        now_ns: int,
+    ) -> Refused:
+        """Run PostFilter, and put into words what became of it."""
+        outcome = framework.post_filter(
+            pod,
+            failed,
+            tie_break=hashed_tie_break(seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts),
+            now_ns=now_ns,
+        )
         said = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(diagnosis)
-        refused = Refused(
+        return Refused(
             message=fit_error_text(diagnosis, said, reasons),
             plugins=diagnosis.unschedulable_plugins,
             pending_plugins=diagnosis.pending_plugins,
@@ -160,9 +195,6 @@ class Attempts:
             nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
         )
-        if self._keeps_refusals and not isinstance(outcome, Nomination):
-            self._refusals.keep(framework, pod, refused)
-        return self._give_back(attempt, pod, refused, phases)
 
     def _give_back(
         self,

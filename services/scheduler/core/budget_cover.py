@@ -37,7 +37,6 @@ class BudgetCover:
         self._roster = roster
         self._rule = rule
         self._epoch = -1
-        self._singled_out: frozenset[str] = frozenset()
         self._matched: dict[str, _Matched] = {}
         self._groups: list[Pod] = []
         self._set_up(())
@@ -48,8 +47,8 @@ class BudgetCover:
         if changed:
             self._epoch = self._snapshot.budget_epoch
             budgets = self._snapshot.budgets.values()
-            self._singled_out = frozenset(n for each in budgets for n in each.disrupted_pods)
-        self._roster.sync(self._singled_out)
+            self._roster.single_out(frozenset(n for each in budgets for n in each.disrupted_pods))
+        self._roster.sync()
         groups = self._roster.groups
         if groups is not self._groups:
             self._matched.clear()

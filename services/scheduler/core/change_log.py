@@ -6,6 +6,8 @@ read; what the log has forgotten in between makes it read every row again.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,3 +43,30 @@ class ChangeLog:
         half = _KEPT // 2
         self._rows[:half] = self._rows[half:]
         self._start += half
+
+
+class LogReader:
+    """Reads a log from where it left off."""
+
+    __slots__ = ("_again", "_log", "_mark", "_position")
+
+    def __init__(self, log: ChangeLog) -> None:
+        self._log = log
+        self.forget()
+
+    def forget(self) -> None:
+        """Read every row next time."""
+        self._position = -1
+        self._mark: Hashable = None
+        self._again: Sequence[int] = ()
+
+    def changed(self, mark: Hashable, now: Sequence[int] = ()) -> NDArray[np.int64] | None:
+        """Return the rows to look at, some maybe twice; None means every row.
+
+        Those are all where `mark` differs from the last one. The rows `now` are read in any case,
+        and once more next time.
+        """
+        rows = self._log.since(self._position) if mark == self._mark else None
+        again = (*self._again, *now)
+        self._position, self._mark, self._again = self._log.end, mark, now
+        return rows if rows is None or not again else np.append(rows, again)

@@ -19,21 +19,15 @@ import numpy as np
 
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import NOT_MEASURED
-from services.scheduler.core.diagnosis import (
-    Diagnosis,
-    refused_by_filters,
-    refused_by_pre_filter,
-)
+from services.scheduler.core.diagnosis import Diagnosis, refused_by_pre_filter
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import HostChoice
 from services.scheduler.core.kernels import Int8s
 from services.scheduler.core.node_dry_run import NodeDryRun
+from services.scheduler.core.outlook import Outlook, overridden_by, still_tried
 from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
-
-OVERRIDDEN = 127
-"""A refuser for rows where nominated pods, or extenders, make the difference."""
 
 
 class Suggested(NamedTuple):
@@ -41,8 +35,8 @@ class Suggested(NamedTuple):
 
     `feasible` of `evaluated` nodes fitted, and `tied` of them had the best `total`, which is
     None where the pod was not scored. `phases_ns` holds what the stopwatch measured, by
-    extension point: those that ran. PreFilter runs for the first pod of a shape, and Filter
-    brings the shape's columns up to date, those of its scores with them.
+    extension point: those that ran. PreFilter runs for the first pod of a shape, and Filter and
+    Score bring the shape's columns up to date.
     """
 
     node_name: str
@@ -75,6 +69,13 @@ class Errored:
     phases_ns: Mapping[str, int] = field(default_factory=dict)
 
 
+class Begun(NamedTuple):
+    """A cycle after PreFilter."""
+
+    outlook: Outlook
+    laps: Laps
+
+
 CycleResult = Suggested | Unschedulable | NoNodes | Errored
 
 
@@ -99,26 +100,37 @@ class Cycle:
         self._snapshot = framework.snapshot
         self._stopwatch = stopwatch
 
+    def begin(self, pod: Pod) -> Begun | None:
+        """Run PreFilter, unless an earlier pod of the shape has; None where there is no node."""
+        if self._snapshot.node_count == 0:
+            return None
+        laps = Laps(self._stopwatch)
+        outlook, ran = self.framework.pre_filtered(pod)
+        if ran or outlook.shape.pre_filter.refusal is not None:
+            laps.take("PreFilter")
+        return Begun(outlook, laps)
+
     def schedule_pod(self, pod: Pod, attempt: int) -> CycleResult:
         """Return a node for `pod`, or why there is none; `attempt` keys the tie-break."""
-        if self._snapshot.node_count == 0:
-            return NoNodes()
-        laps = Laps(self._stopwatch)
-        shape, ran = self.framework.pre_filtered(pod)
-        refused = shape.pre_filter.refusal is not None
-        if ran or refused:
-            laps.take("PreFilter")
-        if refused:
-            message = _pre_filter_error(shape.pre_filter.refusal)
+        begun = self.begin(pod)
+        return NoNodes() if begun is None else self.complete(pod, attempt, begun)
+
+    def complete(self, pod: Pod, attempt: int, begun: Begun) -> Suggested | Unschedulable | Errored:
+        """Do the same with what `begin` returned."""
+        outlook, laps = begun
+        refusal = outlook.shape.pre_filter.refusal
+        if refusal is not None:
+            message = _pre_filter_error(refusal)
             if message:
                 return Errored(message=message, phases_ns=laps.phases_ns)
-            diagnosis = refused_by_pre_filter(shape.pre_filter, self._snapshot.columns.alive)
+            alive = self._snapshot.columns.alive
+            diagnosis = refused_by_pre_filter(outlook.shape.pre_filter, alive)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
-        shape.sync()
-        tried = self._nominated_node(pod, shape, laps)
+        outlook.sync(pod)
+        tried = self._nominated_node(pod, outlook.shape, laps)
         if isinstance(tried, Suggested):
             return tried
-        return self._all_nodes(pod, attempt, shape, tried, laps)
+        return self._all_nodes(pod, attempt, outlook, tried, laps)
 
     def _nominated_node(self, pod: Pod, shape: Shape, laps: Laps) -> Suggested | dict[int, Status]:
         """Return the nominated node if the pod fits there, else what is left to say of it, by row.
@@ -141,10 +153,12 @@ class Cycle:
         )
 
     def _all_nodes(
-        self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
-    ) -> CycleResult:
-        overridden = nominated_refusals(self._snapshot, pod, shape, fitting_only=True)
-        refuser = overridden_by(shape.refuser, overridden)
+        self, pod: Pod, attempt: int, outlook: Outlook, tried: dict[int, Status], laps: Laps
+    ) -> Suggested | Unschedulable | Errored:
+        shape, overridden = outlook.shape, outlook.overridden
+        refuser = shape.refuser
+        if np.count_nonzero(refuser) < len(refuser):
+            refuser = overridden_by(refuser, overridden)
         laps.take("Filter")
         message = filter_error(shape, refuser, overridden) or score_error(shape, refuser)
         if message:
@@ -155,10 +169,7 @@ class Cycle:
         if chosen.feasible > 1 and self.framework.weights:
             laps.take("Score")
         if chosen.row < 0:
-            overridden = nominated_refusals(self._snapshot, pod, shape)
-            overridden |= still_tried(tried, shape.refuser)
-            refuser = overridden_by(shape.refuser, overridden)
-            diagnosis = refused_by_filters(shape, refuser, overridden, self._snapshot.node_count)
+            diagnosis = outlook.diagnosis(pod, tried)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         return Suggested(
             node_name=self._snapshot.name(chosen.row),
@@ -188,34 +199,6 @@ def try_nominated_node(
     return None if row is None else (row, NodeDryRun(pod, row, shape, snapshot).refusal())
 
 
-def still_tried(tried: Mapping[int, Status], refuser: Int8s) -> dict[int, Status]:
-    """Return what of `tried` still holds after all nodes' turn: rows that no filter refused then.
-
-    refuser: int8[nodes] of that turn, negative where a row was not looked at.
-    """
-    return {row: status for row, status in tried.items() if refuser[row] <= 0}
-
-
-def nominated_refusals(
-    snapshot: Snapshot, pod: Pod, shape: Shape, *, fitting_only: bool = False
-) -> dict[int, Status]:
-    """Return the rows that nominated pods are counted on and that refuse the pod, by row.
-
-    `fitting_only` leaves out rows that refuse it without them, whose reasons nobody will ask for.
-    """
-    found: dict[int, Status] = {}
-    for name in snapshot.nominations.node_names():
-        row = snapshot.row(name)
-        if row is None or shape.refuser[row] < 0 or (fitting_only and shape.refuser[row]):
-            continue
-        if not snapshot.nominations.counted(name, pod):
-            continue
-        refusal = NodeDryRun(pod, row, shape, snapshot).refusal()
-        if refusal is not None:
-            found[row] = refusal
-    return found
-
-
 def _pre_filter_error(refusal: Status | None) -> str:
     if refusal is None or refusal.code is not Code.ERROR:
         return ""
@@ -238,17 +221,8 @@ def filter_error_text(failure: Status) -> str:
 
 def score_error(shape: Shape, refuser: Int8s) -> str:
     """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
-    failure = shape.score_failure
-    return failure if failure and int(np.count_nonzero(refuser == 0)) > 1 else ""
-
-
-def overridden_by(refuser: Int8s, overridden: Mapping[int, Status]) -> Int8s:
-    """Return `refuser` with OVERRIDDEN in the rows that have another status."""
-    if not overridden:
-        return refuser
-    changed = refuser.copy()
-    changed[list(overridden)] = OVERRIDDEN
-    return changed
+    several = len(refuser) - np.count_nonzero(refuser) > 1
+    return shape.score_failure if several else ""
 
 
 class Laps:

@@ -5,7 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitErro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from services.scheduler.core import kernels
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.kernels import NO_GROUP, Int8s, Int32s
 from services.scheduler.core.prefilter import PreFilterOutcome
-from services.scheduler.core.shape import EXCLUDED, Shape
+from services.scheduler.core.shape import Shape
 from services.scheduler.core.status import Code, Status
 
 NO_NODES_TEXT = "no nodes available to schedule pods"
@@ -29,13 +29,14 @@ class Refusals:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Diagnosis:
     """The refusals of one scheduling cycle; `groups` cover every node once.
 
     group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is no node.
     `pre_filter` is the refusal of the whole pod, where there was one; all nodes stand in one
-    group with it then. `unschedulable_plugins` are sorted.
+    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one shape say the same of
+    the pod where their `key` is the same; it is None where that is not known.
     """
 
     node_count: int
@@ -44,15 +45,16 @@ class Diagnosis:
     unschedulable_plugins: tuple[str, ...]
     pending_plugins: tuple[str, ...] = ()
     pre_filter: Status | None = None
+    key: Hashable = None
+    _codes: Int8s | None = None
 
-    def refused_with(self, code: Code) -> Bools:
-        """Return which rows were refused with `code`: bool[nodes]."""
-        said = [group.status.code is code for group in self.groups]
-        return np.array([*said, False], dtype=np.bool_)[self.group_of]
-
-    def rows_with(self, code: Code) -> Int64s:
-        """Return the rows that were refused with `code`, ascending: int64[n]."""
-        return np.flatnonzero(self.refused_with(code))
+    def refused_with(self, code: Code, rows: Int64s) -> Bools:
+        """Return which of `rows` were refused with `code`: bool[rows]."""
+        if self._codes is None:
+            codes = [group.status.code for group in self.groups]
+            self._codes = np.array([*codes, NO_GROUP], dtype=np.int8)
+        found: Bools = self._codes[self.group_of[rows]] == int(code)
+        return found
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""
@@ -81,19 +83,13 @@ def refused_by_filters(
     refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
     differs from the columns' because nominated pods were counted there.
     """
-    group_of: Int32s = np.full(len(refuser), NO_GROUP, dtype=np.int32)
-    counted = np.empty((len(refuser), 2), dtype=np.int64)
+    group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
+    table = np.empty((len(refuser), 3), dtype=np.int64)
+    counted = table[: kernels.group(refuser, shape.said, group_of, table)].tolist()
     groups: list[Refusals] = []
-    present = kernels.refusers(refuser)
-    for number, column in shape.filters:
-        if not present >> number & 1:
-            continue
-        found = kernels.group(refuser, number, column.codes, len(groups), group_of, counted)
-        for code, count in counted[:found].tolist():
-            groups.append(Refusals(column.status(code), count))
-    if shape.pre_filter.node_names is not None and (left_out := refuser == EXCLUDED).any():
-        group_of[left_out] = len(groups)
-        groups.append(Refusals(shape.pre_filter.excluded, int(np.count_nonzero(left_out))))
+    for count, number, code in counted:
+        status = shape.columns[number].status(code) if number > 0 else shape.pre_filter.excluded
+        groups.append(Refusals(status, count))
     for row, status in overridden.items():
         group_of[row] = len(groups)
         groups.append(Refusals(status, 1))
@@ -103,6 +99,7 @@ def refused_by_filters(
         group_of=group_of,
         unschedulable_plugins=_plugins(groups, shape.pre_filter),
         pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
+        key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
     )
 
 

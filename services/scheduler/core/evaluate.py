@@ -17,7 +17,6 @@ from services.scheduler.core import twins
 from services.scheduler.core.cached_columns import ScoreColumn
 from services.scheduler.core.cycle import (
     filter_error_text,
-    nominated_refusals,
     try_nominated_node,
 )
 from services.scheduler.core.extenders import PLUGIN
@@ -167,7 +166,7 @@ def _put_tried(
 def _refusals(
     framework: Framework, pod: Pod, shape: Shape, rows: Sequence[int]
 ) -> dict[int, Status]:
-    overridden = nominated_refusals(framework.snapshot, pod, shape)
+    overridden = framework.outlook(pod).nominated_refusals(pod)
     columns = dict(shape.filters)
     found: dict[int, Status] = {}
     for row in rows:

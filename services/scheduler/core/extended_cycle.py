@@ -18,25 +18,21 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.cycle import (
-    OVERRIDDEN,
     Cycle,
-    CycleResult,
     Errored,
     Laps,
     Suggested,
     Unschedulable,
     filter_error,
-    nominated_refusals,
-    overridden_by,
     score_error,
-    still_tried,
 )
 from services.scheduler.core.diagnosis import Diagnosis, refused_by_filters
 from services.scheduler.core.extended_diagnosis import ABSENT, with_extenders
 from services.scheduler.core.extenders_chain import Extenders, Passed
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import HostChoice
-from services.scheduler.core.kernels import Int8s
+from services.scheduler.core.kernels import OVERRIDDEN, Int8s
+from services.scheduler.core.outlook import Outlook, overridden_by, still_tried
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.sampling import SampledChoice
 from services.scheduler.core.shape import EQUAL_SCORE, Shape
@@ -85,11 +81,11 @@ class ExtendedCycle(Cycle):
         return found if passed.nodes else self._by_row(passed.statuses)
 
     def _all_nodes(
-        self, pod: Pod, attempt: int, shape: Shape, tried: dict[int, Status], laps: Laps
-    ) -> CycleResult:
+        self, pod: Pod, attempt: int, outlook: Outlook, tried: dict[int, Status], laps: Laps
+    ) -> Suggested | Unschedulable | Errored:
         if self.framework.weights and not self.extenders.judge(pod):
-            return super()._all_nodes(pod, attempt, shape, tried, laps)
-        overridden = nominated_refusals(self._snapshot, pod, shape, fitting_only=True)
+            return super()._all_nodes(pod, attempt, outlook, tried, laps)
+        shape, overridden = outlook.shape, outlook.overridden
         fitting = overridden_by(shape.refuser, overridden)
         laps.take("Filter")
         message = filter_error(shape, fitting, overridden)
@@ -102,7 +98,7 @@ class ExtendedCycle(Cycle):
         if isinstance(passed, ExtenderError):
             return Errored(message=passed.message, phases_ns=laps.phases_ns)
         if not passed.nodes:
-            diagnosis = self._diagnosis(pod, shape, sample, tried, passed, looked_at)
+            diagnosis = self._diagnosis(pod, outlook, sample, tried, passed, looked_at)
             return Unschedulable(diagnosis=diagnosis, phases_ns=laps.phases_ns)
         left = self._left(sample, passed.nodes)
         message = score_error(shape, left)
@@ -178,14 +174,14 @@ class ExtendedCycle(Cycle):
     def _diagnosis(
         self,
         pod: Pod,
-        shape: Shape,
+        outlook: Outlook,
         sample: Int8s,
         tried: dict[int, Status],
         passed: Passed,
         looked_at: int,
     ) -> Diagnosis:
         """Return why no node is left; `sample` spares those that the extenders were asked about."""
-        overridden = nominated_refusals(self._snapshot, pod, shape)
+        shape, overridden = outlook.shape, outlook.nominated_refusals(pod)
         if looked_at:
             overridden = {row: each for row, each in overridden.items() if sample[row] > 0}
         overridden |= still_tried(tried, sample)

@@ -63,4 +63,6 @@ def with_extenders(
         groups=(*groups, *(Refusals(status, 1) for status in strangers)),
         group_of=group_of,
         unschedulable_plugins=tuple(sorted(plugins)),
+        key=None,
+        _codes=None,
     )

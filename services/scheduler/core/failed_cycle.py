@@ -15,8 +15,8 @@ from services.scheduler.core.diagnosis import Diagnosis
 from services.scheduler.core.dry_run import DryRun
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.node_dry_run import NodeDryRun
+from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.preemption.survey import Survey
-from services.scheduler.core.shape import Shape
 from services.scheduler.core.status import Code
 from services.scheduler.core.surveyor import Surveyor
 
@@ -24,7 +24,7 @@ from services.scheduler.core.surveyor import Surveyor
 class SnapshotFailedCycle:
     """The cycle of one pod under one framework, whose snapshot must not change meanwhile.
 
-    Without a `surveyor`, nodes are tried one by one.
+    Without a `surveyor`, nodes are tried one by one. `outlook` is the pod's, if it is known.
     """
 
     def __init__(
@@ -33,17 +33,19 @@ class SnapshotFailedCycle:
         framework: Framework,
         diagnosis: Diagnosis,
         surveyor: Surveyor | None = None,
+        outlook: Outlook | None = None,
     ) -> None:
-        self._framework = framework
         self._snapshot = framework.snapshot
         self._pod = pod
         self._diagnosis = diagnosis
         self._surveyor = surveyor
-        self._shape: Shape | None = None
+        self._outlook = framework.outlook(pod) if outlook is None else outlook
+        self._survey: Survey | None = None
+        self._surveyed = False
 
     def prepared(self, plugin: str) -> bool:
         """Tell whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
-        return plugin in self._framework.shape(self._pod).pre_filter_ran
+        return plugin in self._outlook.shape.pre_filter_ran
 
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
@@ -66,9 +68,10 @@ class SnapshotFailedCycle:
 
     def survey(self, now_ns: int) -> Survey | None:
         """Dry-run all potential nodes at once, None where they have to be tried one by one."""
-        if self._surveyor is None:
-            return None
-        return self._surveyor.survey(self._pod, self._framework, self._potential_rows(), now_ns)
+        if self._surveyor is not None and not self._surveyed:
+            self._surveyed = True
+            self._survey = self._surveyor.survey(self._pod, self._outlook, self._diagnosis, now_ns)
+        return self._survey
 
     def pods_on(self, node: str) -> Sequence[Pod]:
         """Return the node's assigned and assumed pods; none for an unknown node."""
@@ -87,10 +90,8 @@ class SnapshotFailedCycle:
         """Begin a dry run of the pod on `node`."""
         row = self._snapshot.row(node)
         assert row is not None, f"{node} is not in the snapshot"
-        if self._shape is None:
-            self._shape = self._framework.shape(self._pod)
-        return NodeDryRun(self._pod, row, self._shape, self._snapshot)
+        return NodeDryRun(self._pod, row, self._outlook.shape, self._snapshot)
 
     def _potential_rows(self) -> Int64s:
         listed = self._snapshot.rows_in_order()
-        return listed[self._diagnosis.refused_with(Code.UNSCHEDULABLE)[listed]]
+        return listed[self._diagnosis.refused_with(Code.UNSCHEDULABLE, listed)]

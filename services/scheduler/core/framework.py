@@ -12,6 +12,7 @@ from typing import Any
 from services.kube.pod import Pod
 from services.scheduler.core.cached_columns import CachedColumns
 from services.scheduler.core.node_dry_run import NodeDryRun
+from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.participants import VerdictPlugins, WeightedScore
 from services.scheduler.core.plugin import (
     BindPlugin,
@@ -86,7 +87,7 @@ class Framework:
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self.shapes_max = 4096
         self._cache = CachedColumns(snapshot)
-        self._shapes: dict[Hashable, Shape] = {}
+        self._outlooks: dict[Hashable, Outlook] = {}
         self._asked = _asked_for_each_pod(self._verdicts, volumes=False)
         self._asked_with_volumes = _asked_for_each_pod(self._verdicts, volumes=True)
         for plugin in self.plugins:
@@ -105,24 +106,31 @@ class Framework:
         """Return a pod's key in activeQ, the least first; empty: by priority."""
         return self._sorts[0].sort_key(pod) if self._sorts else b""
 
-    def shape(self, pod: Pod) -> Shape:
-        """Return the verdicts about pods of that shape, up to date; PreFilter to Score."""
-        shape, _ = self.pre_filtered(pod)
-        if shape.pre_filter.refusal is None:
-            shape.sync()
-        return shape
+    def outlook(self, pod: Pod) -> Outlook:
+        """Return what an attempt of `pod` comes to, up to date; PreFilter to Score."""
+        outlook, _ = self.pre_filtered(pod)
+        if outlook.shape.pre_filter.refusal is None:
+            outlook.sync(pod)
+        return outlook
 
-    def pre_filtered(self, pod: Pod) -> tuple[Shape, bool]:
-        """Return the shape before `sync`, and whether PreFilter ran for it now."""
+    def shape(self, pod: Pod) -> Shape:
+        """Return the verdicts about pods of that shape, up to date."""
+        return self.outlook(pod).shape
+
+    def pre_filtered(self, pod: Pod) -> tuple[Outlook, bool]:
+        """Return the outlook before `sync`, and whether PreFilter ran for it now."""
         for raise_kept in self._raise_kept:
             raise_kept()
         key = self._key(pod)
-        known = self._shapes.pop(key, None)
-        if known is None:
-            self._make_room()
-        shape = known or Shape(pod, self._verdicts, self._cache, self.snapshot)
-        self._shapes[key] = shape
-        return shape, known is None
+        known = self._outlooks.pop(key, None)
+        if known is not None:
+            self._outlooks[key] = known
+            return known, False
+        self._make_room()
+        shape = Shape(pod, self._verdicts, self._cache, self.snapshot)
+        found = Outlook(shape, self.snapshot, has_foreign=self._has_foreign)
+        self._outlooks[key] = found
+        return found, True
 
     def _key(self, pod: Pod) -> Hashable:
         """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
@@ -218,8 +226,8 @@ class Framework:
 
     def _make_room(self) -> None:
         by_cells = max(_SHAPES_LEAST, _CELLS_MAX // self.snapshot.columns.capacity)
-        while len(self._shapes) >= min(by_cells, self.shapes_max):
-            del self._shapes[next(iter(self._shapes))]
+        while len(self._outlooks) >= min(by_cells, self.shapes_max):
+            del self._outlooks[next(iter(self._outlooks))]
 
 
 def _asked_for_each_pod(

@@ -33,6 +33,9 @@ class Choice(NamedTuple):
     looked_at: int = 0
 
 
+_NOTHING = Choice(-1, 0, 0, 0)
+
+
 class Scored(Protocol):
     """What nodes are worth; a shape is that."""
 
@@ -82,6 +85,8 @@ class KeyedChoice:
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
+        if np.count_nonzero(refuser) == len(refuser):
+            return _NOTHING
         columns = snapshot.columns
         used = len(columns.rows)
         totals = shape.normalized_totals(refuser)
@@ -120,6 +125,8 @@ class NamedChoice:
         tried: Collection[int] = (),  # noqa: ARG002 - all nodes are looked at
     ) -> Choice:
         """Return the choice for a pod's scheduling attempt."""
+        if np.count_nonzero(refuser) == len(refuser):
+            return _NOTHING
         used = len(snapshot.columns.rows)
         totals = shape.normalized_totals(refuser)
         return Choice(*kernels.choose_first(used, refuser, totals, self._by_name(snapshot)))

@@ -26,6 +26,9 @@ NODE_SCORE_MAX = 100
 NO_GROUP = -1
 """The group of a row that has none."""
 
+OVERRIDDEN = 127
+"""A refuser for rows where nominated pods, or extenders, make the difference."""
+
 
 @inlined
 def _rank(bits: np.uint64) -> np.uint64:
@@ -147,44 +150,57 @@ def balanced_allocation(
 
 
 @compiled
-def refuse(rows: Int64s, codes: Int64s, number: int, before: Int8s, refuser: Int8s) -> None:
-    """Write each row's refuser: the one `before`, or plugin `number` where its code is not 0.
+def refuse(
+    rows: Int64s,
+    codes: Int64s,
+    number: int,
+    before: Int8s,
+    said_before: Int64s,
+    refuser: Int8s,
+    said: Int64s,
+) -> bool:
+    """Write each row's refuser and its code: those `before`, or plugin `number`'s if not 0.
 
-    The least number stands. before, refuser: int8[nodes], 0 where nobody refuses, negative where
-    the filters are not asked. A row may be named twice.
+    Return whether any is another one now. The least number stands. before, refuser: int8[nodes], 0
+    where nobody refuses, negative where the filters are not asked. A row may be named twice.
     """
+    changed = False
     for row in rows:
         found = before[row]
+        code = said_before[row]
         if codes[row] != 0 and (found == 0 or found > number):
             found = number
+            code = codes[row]
+        changed |= refuser[row] != found or said[row] != code
         refuser[row] = found
+        said[row] = code
+    return changed
 
 
 @compiled
-def refusers(refuser: Int8s) -> int:
-    """Return a bit for each plugin that refuses some row: bit i for number i, up to 62."""
-    bits = 0
-    for number in refuser:
-        if 0 < number < 63:
-            bits |= 1 << number
-    return bits
+def group(refuser: Int8s, said: Int64s, group_of: Int32s, counted: Int64s) -> int:
+    """Group the rows that were refused by their refusers and codes, and number the groups from 0.
 
-
-@compiled
-def group(
-    refuser: Int8s, number: int, codes: Int64s, first: int, group_of: Int32s, counted: Int64s
-) -> int:
-    """Group the rows that plugin `number` refuses by their codes, and number groups from `first`.
-
-    Return how many there are. group_of: int32[nodes], written at those rows. counted: int64[nodes,
-    2], the code of each group and its number of rows.
+    Return how many there are. group_of: int32[nodes], NO_GROUP where nobody refuses, the row is no
+    node (-1) or its status is none of a column (OVERRIDDEN). counted: int64[nodes, 3], number,
+    refuser and code of each group's rows.
     """
     length = 0
     for row in range(len(refuser)):
-        if refuser[row] == number:
-            place = _place(codes[row], counted, length)
-            length = max(length, place + 1)
-            group_of[row] = first + place
+        number = refuser[row]
+        if number in (0, -1, OVERRIDDEN):
+            group_of[row] = NO_GROUP
+            continue
+        place = 0
+        while place < length and (counted[place, 1] != number or counted[place, 2] != said[row]):
+            place += 1
+        if place == length:
+            counted[place, 0] = 0
+            counted[place, 1] = number
+            counted[place, 2] = said[row]
+            length += 1
+        counted[place, 0] += 1
+        group_of[row] = place
     return length
 
 

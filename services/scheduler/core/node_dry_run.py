@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from services.kube.pod import Pod
 from services.scheduler.core.cached_columns import FilterColumn
 from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import ClusterFilterPlugin, PodColumnsPlugin, Scope, Trial
+from services.scheduler.core.plugin import Scope, Trial
 from services.scheduler.core.shape import Shape
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Status
@@ -27,8 +27,7 @@ class NodeDryRun:
     def __init__(self, pod: Pod, row: int, shape: Shape, snapshot: Snapshot) -> None:
         self._checks = _checks(shape, row, snapshot)
         self._trials = [trial for _, _, trial in self._checks if trial is not None]
-        plugins = [column.plugin for column, _, _ in self._checks]
-        self._counters = [each for each in plugins if isinstance(each, PodColumnsPlugin)]
+        self._counters = shape.counters
         self._view = NodeView.of(snapshot, row)
         self._pods = list(snapshot.pods_on(row))
         self._nominated = snapshot.nominations.counted(snapshot.name(row), pod)
@@ -100,11 +99,10 @@ def _checks(shape: Shape, row: int, snapshot: Snapshot) -> list[_Check]:
     refusal that stands.
     """
     checks: list[_Check] = []
-    for _, column in shape.filters:
-        plugin = column.plugin
-        if isinstance(plugin, ClusterFilterPlugin):
+    for column, plugin in shape.trials:
+        if plugin is not None:
             checks.append((column, 0, plugin.trial(column.pre.data, snapshot, row)))
-        elif plugin.scope is Scope.PODS:
+        elif column.plugin.scope is Scope.PODS:
             checks.append((column, 0, None))
         elif code := int(column.codes[row]):
             checks.append((column, code, None))

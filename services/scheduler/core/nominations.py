@@ -7,17 +7,21 @@ Source: kubernetes v1.34 pkg/scheduler/backend/queue/nominator.go.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from services.kube.pod import Pod
 
 
 class Nominations:
-    """Nominated pods by node, in the order of their nomination; `epoch` counts the changes."""
+    """Nominated pods by node, in the order of their nomination; `epoch` counts the changes.
 
-    __slots__ = ("_by_node", "_node_of", "epoch")
+    `changed` is called with the name of each node that gets or loses one.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_by_node", "_changed", "_node_of", "epoch")
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}
         self.epoch = 0
@@ -28,6 +32,7 @@ class Nominations:
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
         self._node_of[pod.uid] = node_name
         self.epoch += 1
+        self._changed(node_name)
 
     def drop(self, uid: str) -> None:
         """Forget a pod's nomination, if it has one."""
@@ -35,6 +40,7 @@ class Nominations:
         if node_name is None:
             return
         self.epoch += 1
+        self._changed(node_name)
         del self._by_node[node_name][uid]
         if not self._by_node[node_name]:
             del self._by_node[node_name]
@@ -42,6 +48,10 @@ class Nominations:
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to, "" for none."""
         return self._node_of.get(uid, "")
+
+    def any_on(self, node_name: str) -> bool:
+        """Tell whether pods are nominated to a node."""
+        return node_name in self._by_node
 
     def on(self, node_name: str) -> Sequence[Pod]:
         """Return the pods nominated to a node."""

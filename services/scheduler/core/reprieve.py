@@ -11,7 +11,7 @@ for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_ba
 Names in all of them:
 
 - `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
-  wanted resource; `taken`: int64[loads, wanted + 1], what pods take of these, 1 place first.
+  wanted resource, which stands in column `resources` of `amounts`: int64[loads, resources].
 - `spares`: int64[rows, bounds], what each bound (`plugin.Bounds`) admits still, UNBOUNDED where a
   row's pods do not count; `weights`: int64[classes, bounds], what they count, negative where a
   bound asks for them.
@@ -35,9 +35,10 @@ CANDIDATE = 0
 NOTHING_BELOW = -1
 IN_VAIN = -2
 FIRST_BOUND = -3
+NOT_TRIED = -(1 << 62)
 """Answers beside the fit codes: the pod fits without its victims; no pod has a lower priority;
 every pod came back although the node had refused the pending pod; the first bound is broken,
-the next one being one less."""
+the next one being one less; nobody has asked."""
 
 UNBOUNDED = 1 << 60
 
@@ -58,7 +59,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
     pods_max: Int64s,
     count: Int64s,
     table: Int64s,
-    taken: Int64s,
+    amounts: Int64s,
     weights: Int64s,
     first: Int64s,
     room: Int64s,
@@ -79,8 +80,9 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
         place = count[row]
         while place > 0 and table[row, place - 1, RANK] > rank:
             place -= 1
-            for k in range(room.shape[1]):
-                room[i, k] += taken[table[row, place, LOAD], k]
+            room[i, 0] += 1
+            for k in range(len(resources)):
+                room[i, k + 1] += amounts[table[row, place, LOAD], resources[k]]
             for k in range(spares.shape[1]):
                 spares[i, k] += weights[table[row, place, CLASS], k]
         first[i] = place
@@ -156,9 +158,10 @@ def mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by posi
 @compiled
 def bring_back(  # noqa: PLR0917 - compiled code takes its arguments by position
     rows: Int64s,
+    resources: Int64s,
     count: Int64s,
     table: Int64s,
-    taken: Int64s,
+    amounts: Int64s,
     weights: Int64s,
     first: Int64s,
     order: Int64s,
@@ -176,14 +179,15 @@ def bring_back(  # noqa: PLR0917 - compiled code takes its arguments by position
                 if violates[i, j] != guarded:
                     continue
                 load, kind = pods[order[i, j], LOAD], pods[order[i, j], CLASS]
-                stays = True
-                for k in range(room.shape[1]):
-                    stays &= taken[load, k] <= room[i, k]
+                stays = room[i, 0] >= 1
+                for k in range(len(resources)):
+                    stays &= amounts[load, resources[k]] <= room[i, k + 1]
                 for k in range(spares.shape[1]):
                     stays &= weights[kind, k] <= spares[i, k]
                 victims[i, j] = not stays
-                for k in range(room.shape[1] if stays else 0):
-                    room[i, k] -= taken[load, k]
+                room[i, 0] -= stays
+                for k in range(len(resources) if stays else 0):
+                    room[i, k + 1] -= amounts[load, resources[k]]
                 for k in range(spares.shape[1] if stays else 0):
                     spares[i, k] -= weights[kind, k]
 
@@ -200,19 +204,23 @@ def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
     violates: Bools,
     victims: Bools,
     criteria: Int64s,
+    lasts: Bools,
 ) -> None:
     """Write what each row is judged by, int64[rows, 5], which come as zeros.
 
-    Victims that are not sorted begin with those that violate a budget.
+    Victims that are not sorted begin with those that violate a budget. lasts: bool[rows], whether
+    nothing of it follows from what time it is.
     """
     for i in range(len(rows)):
         pods = table[rows[i]]
         head = topmost = -(1 << 62)
         earliest_ns = 0
+        lasts[i] = True
         for j in range(count[rows[i]] - first[i]):
+            pod = order[i, j]
+            lasts[i] &= pods[pod, START_NS] != NO_START
             if not victims[i, j]:
                 continue
-            pod = order[i, j]
             priority = -pods[pod, RANK]
             start_ns = now_ns if pods[pod, START_NS] == NO_START else pods[pod, START_NS]
             if criteria[i, VICTIMS] == 0 or (violates[i, j] and criteria[i, VIOLATIONS] == 0):
@@ -225,3 +233,28 @@ def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
             criteria[i, VICTIMS] += 1
         criteria[i, HIGHEST] = topmost if sorts_victims else head
         criteria[i, EARLIEST] = -earliest_ns
+
+
+@compiled
+def pick(criteria: Int64s, left: Int64s) -> tuple[int, int]:
+    """Narrow `left`, places of candidates, down to the best: the first ones of it, in order.
+
+    Return how many those are, and by which of the criteria a single one was left, their number if
+    none.
+    """
+    number = len(left)
+    for field in range(criteria.shape[1]):
+        least = criteria[left[0], field]
+        kept = 0
+        for i in range(number):
+            value = criteria[left[i], field]
+            if value < least:
+                least = value
+                kept = 0
+            if value == least:
+                left[kept] = left[i]
+                kept += 1
+        number = kept
+        if number == 1:
+            return number, field
+    return number, criteria.shape[1]

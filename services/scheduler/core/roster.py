@@ -1,6 +1,6 @@
 """The pods on each row as numbers, for kernels that look at single pods.
 
-The roster follows `Snapshot.roster_log` and is brought up to date when someone asks: rows whose
+The roster follows `Snapshot.row_log` and is brought up to date when someone asks: rows whose
 pods changed are read again, all others stay. Each row's pods stand in falling importance (higher
 priority, then earlier start), so that the victims of a preemption are a row's tail.
 """
@@ -46,18 +46,25 @@ class Roster:
         self._generation = -1
         self._forget()
 
-    def sync(self, singled_out: frozenset[str] = frozenset()) -> None:
-        """Read the rows again whose pods changed; `singled_out` pods get groups of their own."""
-        columns, log = self._snapshot.columns, self._snapshot.roster_log
+    def single_out(self, names: frozenset[str]) -> None:
+        """Give pods of these names groups of their own."""
+        if names != self._singled_out:
+            self._singled_out = names
+            self._forget()
+
+    def sync(self) -> None:
+        """Read the rows again whose pods changed."""
+        columns, log = self._snapshot.columns, self._snapshot.row_log
         generation = self._snapshot.census.generation if self._snapshot.has_census else -1
         if (
             generation != self._generation
-            or singled_out != self._singled_out
             or self.amounts.shape[1] != len(columns.resources)
             or self._knows_too_many()
         ):
-            self._singled_out, self._generation = singled_out, generation
+            self._generation = generation
             self._forget()
+        elif self._position == log.end and len(self.count) == columns.capacity:
+            return
         changed = log.since(self._position) if len(self.count) == columns.capacity else None
         self._position = log.end
         if changed is None:

@@ -2,9 +2,10 @@
 
 A pod counts on its node from the moment it is assumed. A node that goes while pods are on it,
 and one whose pods come first, keeps a row that is not alive until the last pod has gone.
-Each change notes its row, so that cached columns recompute what changed and nothing else:
-`pod_log` notes changes of pods and nodes, `node_log` changes of nodes alone, and `roster_log` any
-change of a row's list of pods, even one that no verdict follows from.
+Each change notes its row, so that what is kept is made anew for what changed and nothing else:
+`node_log` notes changes of nodes alone, `pod_log` changes of pods and nodes that a verdict may
+follow from, and `row_log` all that a dry run may look at: those, any change of a row's list of
+pods, and the pods nominated to it.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/cache/cache.go; framework/types.go, NodeInfo.
 """
@@ -58,10 +59,10 @@ class Snapshot:
         self.columns = Columns()
         self.node_log = ChangeLog()
         self.pod_log = ChangeLog()
-        self.roster_log = ChangeLog()
+        self.row_log = ChangeLog()
         self.images = Images()
         self.catalog = Catalog()
-        self.nominations = Nominations()
+        self.nominations = Nominations(self._note_nomination)
         self.taints = TaintClasses()
         self.topologies = Topologies(self)
         self.affine_pods = 0
@@ -107,7 +108,7 @@ class Snapshot:
         return (
             self.node_log.end,
             self.pod_log.end,
-            self.roster_log.end,
+            self.row_log.end,
             self.nominations.epoch,
             self.budget_epoch,
             catalog.namespace_epoch,
@@ -277,6 +278,7 @@ class Snapshot:
     def touch(self, row: int) -> None:
         """Note that a plugin changed a column of its own in `row`."""
         self.pod_log.note(row)
+        self.row_log.note(row)
 
     def _put(self, pod: Pod, node_name: str) -> None:
         row = self._rows.by_name.get(node_name)
@@ -288,7 +290,7 @@ class Snapshot:
     def _append(self, pod: Pod, row: int) -> None:
         self._pods[row].append(pod)
         self._place[pod.uid] = (pod, row)
-        self.roster_log.note(row)
+        self.row_log.note(row)
 
     def _take_out(self, uid: str, row: int) -> None:
         pods = self._pods[row]
@@ -296,7 +298,7 @@ class Snapshot:
         if last.uid != uid:
             index = [each.uid for each in pods].index(uid)
             pods[index] = last
-        self.roster_log.note(row)
+        self.row_log.note(row)
 
     def _is_same_to_plugins(self, held: tuple[Pod, int], pod: Pod) -> bool:
         """Tell whether no verdict can follow from what became of a pod that is on a node."""
@@ -347,7 +349,12 @@ class Snapshot:
 
     def _note_node(self, row: int) -> None:
         self.node_log.note(row)
-        self.pod_log.note(row)
+        self.touch(row)
+
+    def _note_nomination(self, node_name: str) -> None:
+        row = self._rows.by_name.get(node_name)
+        if row is not None:
+            self.row_log.note(row)
 
     def _take_row(self, name: str) -> int:
         row = self._rows.take(name)

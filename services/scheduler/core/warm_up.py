@@ -6,6 +6,8 @@ cache on disk.
 
 from __future__ import annotations
 
+import numpy as np
+
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
@@ -18,6 +20,8 @@ from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice, NamedChoice
 from services.scheduler.core.preemption.rules import V1_34
+from services.scheduler.core.preemption.survey import pick_surveyed
+from services.scheduler.core.shape import NO_NODE
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
 
@@ -68,7 +72,10 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
     ):
         for place in "de":
             snapshot.assume(Pod(uid=uid + place, namespace="", name="", spec=spec), place)
-        cycle.schedule_pod(Pod(uid=uid, namespace="", name="", spec=spec), 1)
+        pod = Pod(uid=uid, namespace="", name="", spec=spec)
+        cycle.schedule_pod(pod, 1)
+        everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
+        cycle.framework.shape(pod).normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
@@ -85,4 +92,6 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
     assert isinstance(result, Unschedulable)
     surveyor = Surveyor(snapshot, V1_34)
     failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, surveyor)
-    assert failed.survey(0) is not None
+    survey = failed.survey(0)
+    assert survey is not None
+    pick_surveyed(survey, rules=V1_34, tie_break=min)

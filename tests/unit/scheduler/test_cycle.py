@@ -88,10 +88,11 @@ def test_a_diagnosis_lists_rows_by_code() -> None:
     snapshot.set_pod(make_pod("holder").req(cpu="3").node("full").obj())
     result = schedule(snapshot, make_pod().req(cpu="2").obj())
     assert isinstance(result, Unschedulable)
-    rows = {code: result.diagnosis.rows_with(code).tolist() for code in Code}
-    assert rows[Code.UNSCHEDULABLE] == [snapshot.row("full")]
-    assert rows[Code.UNSCHEDULABLE_AND_UNRESOLVABLE] == [snapshot.row("tiny")]
-    assert result.diagnosis.status(rows[Code.UNSCHEDULABLE][0]).reasons == ("Insufficient cpu",)
+    rows = snapshot.rows_in_order()
+    said = {code: rows[result.diagnosis.refused_with(code, rows)].tolist() for code in Code}
+    assert said[Code.UNSCHEDULABLE] == [snapshot.row("full")]
+    assert said[Code.UNSCHEDULABLE_AND_UNRESOLVABLE] == [snapshot.row("tiny")]
+    assert result.diagnosis.status(said[Code.UNSCHEDULABLE][0]).reasons == ("Insufficient cpu",)
 
 
 def test_ties_follow_seed_pod_and_attempt_and_nothing_else() -> None:

@@ -199,11 +199,11 @@ def test_a_status_moves_a_pod_to_the_end_and_changes_no_verdict(snapshot: Snapsh
     pod = on("a")
     snapshot.assume(replace(pod, node_name=""), "n")
     snapshot.set_pod(on("b"))
-    before, verdicts, rosters = used(snapshot, "n"), snapshot.pod_log.end, snapshot.roster_log.end
+    before, verdicts, rows = used(snapshot, "n"), snapshot.pod_log.end, snapshot.row_log.end
     started = replace(pod, start_time_ns=7)
     snapshot.set_pod(started)
     assert (used(snapshot, "n"), snapshot.pod_log.end) == (before, verdicts)
-    assert snapshot.roster_log.end > rosters
+    assert snapshot.row_log.end > rows
     assert keys(snapshot, "n") == ["b", "a"]
     assert snapshot.pod(pod.uid) is started
     assert not snapshot.is_assumed(pod.uid)

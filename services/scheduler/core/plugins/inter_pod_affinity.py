@@ -82,6 +82,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         self._snapshot: Snapshot | None = None
         self._namespace_epoch = -1
         self._nomination_epoch = -1
+        self._latest: tuple[Pod | None, _Meeting]
         self._forget()
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -186,8 +187,10 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return None if meeting.scores.is_idle() else meeting.scores
 
     def _meeting(self, pod: Pod, snapshot: Snapshot) -> _Meeting:
-        affine = pod.spec.has_pod_affinity
         self._follow(snapshot)
+        if pod is self._latest[0]:
+            return self._latest[1]
+        affine = pod.spec.has_pod_affinity
         spec = pod.spec if affine else None
         key = (spec, pod.namespace, frozenset(pod.labels.items()))
         meeting = self._meetings.get(key)
@@ -197,6 +200,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
                 stated = terms_of(pod.spec, pod.namespace, pod.labels)
                 own = resolved(stated, snapshot.catalog)
             meeting = self._meetings[key] = _Meeting(own)
+        self._latest = (pod, meeting)
         return meeting
 
     def _follow(self, snapshot: Snapshot) -> None:
@@ -225,6 +229,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
 
     def _forget(self) -> None:
         self._meetings: dict[tuple[PodSpec | None, str, frozenset[tuple[str, str]]], _Meeting] = {}
+        self._latest = (None, _Meeting(_NO_TERMS))
         self._all_counts: dict[Required, AffinityCounts] = {}
         self._all_scores: dict[Preferences, AffinityScores] = {}
 

@@ -125,7 +125,7 @@ class NodeVolumeLimits(FilterPlugin[Limited]):
 
     def _forget_what_changed(self, snapshot: Snapshot) -> None:
         """Keep the rows whose pods, nodes and volumes are as they were; all are of one snapshot."""
-        logs = (snapshot.roster_log, snapshot.node_log)
+        logs = (snapshot.row_log, snapshot.node_log)
         now = (snapshot.catalog.storage_epoch, logs[0].end, logs[1].end)
         if now == self._seen:
             return

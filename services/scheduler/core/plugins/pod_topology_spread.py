@@ -67,6 +67,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         self._defaults = SYSTEM_DEFAULTS if self._is_system else args.default_constraints
         self._known: dict[Hashable, tuple[_Known | None, _Known | None]] = {}
         self._interned: dict[Spread, _Known] = {}
+        self._latest: tuple[Pod | None, tuple[_Known | None, _Known | None]] = (None, (None, None))
         self._workload_epoch = -1
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -145,11 +146,15 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         if self._workload_epoch != catalog.workload_epoch or len(self._known) >= _KNOWN_MAX:
             self._workload_epoch = catalog.workload_epoch
             self._known.clear()
+            self._latest = (None, (None, None))
+        if pod is self._latest[0]:
+            return self._latest[1]
         owners = () if own else pod.owners
         key = (pod.spec, pod.namespace, frozenset(pod.labels.items()), owners)
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = self._compiled(pod, snapshot)
+        self._latest = (pod, found)
         return found
 
     def _compiled(self, pod: Pod, snapshot: Snapshot) -> tuple[_Known | None, _Known | None]:
