@@ -18,6 +18,7 @@ from replay.backends.errors import BackendError
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
 from replay.explain.target import Target
+from replay.results.attempts import one_by_one
 from replay.results.checkpoints import Checkpoint
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
@@ -170,7 +171,7 @@ class Rerun:
         while True:
             found = self._evaluate(target.life.uid, target.attempt)
             taken = self._take(1)
-            outcome = next(iter(taken.outcomes), None)
+            outcome = next(one_by_one(taken), None)
             if outcome is not None and outcome.pop.uid == target.life.uid and found is not None:
                 if taken.more:
                     self._take(0)

@@ -6,6 +6,7 @@ hexadecimal digit; count, sum and maximum are exact.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _PRECISION_BITS = 4
@@ -46,6 +47,11 @@ class Histogram:
         self.count += 1
         self.sum_ns += duration_ns
         self.max_ns = max(self.max_ns, duration_ns)
+
+    def record_all(self, durations_ns: Iterable[int]) -> None:
+        """Count several durations."""
+        for duration_ns in durations_ns:
+            self.record(duration_ns)
 
     def quantile(self, share: float) -> int:
         """Return a duration, ns, that `share` (0 to 1) of all do not exceed; 0 without any."""

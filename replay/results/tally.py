@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from replay.results.attempts import Steps, pods_of
 from replay.results.histogram import Histogram
 from replay.results.loops import Loops
-from replay.results.phases import Phases
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -110,34 +111,57 @@ class Tally:
         self._priorities.pop(uid, None)
         self.loops.pod_gone(uid)
 
-    def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Count what the scheduler answered to a round, but not its single outcomes."""
-        self.cycles += len(outcomes.outcomes)
+    def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps) -> None:
+        """Count what the scheduler answered to a round, whose cycles' steps are `steps`."""
+        self.cycles += pods_of(outcomes)
         self.queue_exchanges += outcomes.queue_exchanges
         for phase in outcomes.phases:
             self.step(phase.name, phase.wall_ns, phase.pods)
             self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
+        for name, walls_ns in steps.items():
+            step = self._step(name)
+            step.wall.record_all(walls_ns)
+            step.pods += len(walls_ns)
+        for outcome in outcomes.outcomes:
+            if outcome.HasField("refusals"):
+                self._refusals(outcome.refusals)
+            else:
+                self._outcome(outcome)
 
-    def outcome(self, outcome: scheduler_pb2.Outcome, phases: Phases) -> None:
-        """Count one outcome, whose cycle's steps are `phases`."""
+    def _outcome(self, outcome: scheduler_pb2.Outcome) -> None:
         if outcome.warnings:
             self.warnings.update(outcome.warnings)
-        for name, wall_ns in phases:
-            self.step(name, wall_ns, 1)
         if outcome.HasField("unschedulable"):
-            reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
-            self.failed_reasons.update(reasons)
-            pod = self.waiting.get(outcome.pod.uid)
+            self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
+
+    def _refusals(self, refusals: scheduler_pb2.Refusals) -> None:
+        verdicts = [each.unschedulable for each in refusals.verdicts]
+        self._refused(refusals.uids, refusals.refused_by, verdicts)
+
+    def _refused(
+        self,
+        uids: Iterable[str],
+        refused_by: Iterable[int],
+        verdicts: Iterable[scheduler_pb2.Unschedulable],
+    ) -> None:
+        reasons = [tuple(each.reason for each in verdict.reasons) for verdict in verdicts]
+        for uid, place in zip(uids, refused_by, strict=True):
+            self.failed_reasons.update(reasons[place])
+            pod = self.waiting.get(uid)
             if pod is not None:
-                pod.reasons = reasons
+                pod.reasons = reasons[place]
 
     def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
         """Count what a step took on the wall clock."""
+        step = self._step(name)
+        step.wall.record(wall_ns)
+        step.pods += pods
+
+    def _step(self, name: str) -> Step:
         step = self.steps.get(name)
         if step is None:
             step = self.steps[name] = Step()
-        step.wall.record(wall_ns)
-        step.pods += pods
+        return step
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Count a decision."""

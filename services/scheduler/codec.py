@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_fields import label_selector_to_message
 from services.rpc.kube_messages import node_to_message, pod_to_message
 from services.scheduler.core.decisions import (
     Binding,
@@ -63,6 +64,7 @@ PHASES = {
 }
 
 Messages = Mapping[str, pod_pb2.Pod]
+Phases = RepeatedCompositeFieldContainer[session_pb2.Phase]
 
 
 def head_from_message(message: queue_pb2.Head) -> Head:
@@ -192,13 +194,7 @@ def _done(step: Done, operation: queue_pb2.Operation) -> None:
 def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
     message = operation.add_unschedulable
     _put_pop(step.pop, message.pop)
-    message.unschedulable_plugins.extend(step.plugins)
-    message.pending_plugins.extend(step.pending_plugins)
-    message.error = step.is_error
-    message.cycle = step.cycle or 0
-    if step.spread_selector is not None:
-        counted = label_selector_to_message(step.spread_selector)
-        message.default_spread_selector.CopyFrom(counted)
+    message.error, message.cycle = True, step.cycle
 
 
 def _flush(step: Flush, operation: queue_pb2.Operation) -> None:
@@ -231,15 +227,22 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
         case Binding():
             _put_binding(verdict, out.bind)
         case Refused():
-            _put_refused(verdict, out.unschedulable)
+            put_refused(verdict, out.unschedulable)
+            if verdict.nomination is not None:
+                _put_preemption(verdict.nomination, out.unschedulable.preemption)
         case Failed():
             out.failure.message = verdict.message
             if verdict.nominated_node_name is not None:
                 out.failure.nominated_node_name = verdict.nominated_node_name
     out.warnings.extend(decision.warnings)
     out.phases.add(name="schedulingCycle", wall_ns=wall_ns)
-    for name, taken_ns in decision.phases_ns.items():
-        out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)
+    put_phases(decision.phases_ns, out.phases)
+
+
+def put_phases(phases_ns: Mapping[str, int], out: Phases) -> None:
+    """Write what the extension points of a cycle took."""
+    for name, taken_ns in phases_ns.items():
+        out.add(name=PHASES.get(name, name), wall_ns=taken_ns)
 
 
 def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:
@@ -251,7 +254,8 @@ def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:
         out.score = binding.total
 
 
-def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+def put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+    """Write why a pod fits nowhere."""
     out.message = refused.message
     out.unschedulable_plugins.extend(refused.plugins)
     out.preemption_message = refused.preemption_message
@@ -259,8 +263,6 @@ def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
         out.nominated_node_name = refused.nominated_node_name
     for reason, nodes in refused.reasons:
         out.reasons.add(reason=reason, nodes=nodes)
-    if refused.nomination is not None:
-        _put_preemption(refused.nomination, out.preemption)
 
 
 def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> None:

@@ -18,6 +18,17 @@ _VERSIONS = {
 }
 
 
+def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:
+    """Take out what the wall clock measured."""
+    del outcomes.phases[:]
+    for outcome in outcomes.outcomes:
+        del outcome.phases[:]
+        if outcome.HasField("refusals"):
+            del outcome.refusals.wall_ns[:]
+            for verdict in outcome.refusals.verdicts:
+                del verdict.phases[:]
+
+
 class RandomWorld:
     """Rounds made from a seed; answers go back at once, late, or as refusals."""
 
@@ -54,7 +65,7 @@ class RandomWorld:
 
     def decided(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Take what the scheduler decided."""
-        self._unanswered.extend(outcomes.outcomes)
+        self._unanswered.extend(each for each in outcomes.outcomes if not each.HasField("refusals"))
 
     def _first(self) -> Iterator[scheduler_pb2.Event]:
         for name in ("n0", "n1", "n2", "n3", "n4"):
