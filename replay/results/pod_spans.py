@@ -141,6 +141,10 @@ class PodSpans:
         waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
         self._child(trace, "queue.wait", min(queued_ns, at_ns), at_ns, waited)
 
+    def reached(self, at_ns: int) -> None:
+        """Note that the replay has come to a moment."""
+        self._clock.reached(at_ns)
+
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Take a decision's part in a pod's trace."""
         self._clock.reached(decision.at_ns)

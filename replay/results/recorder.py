@@ -6,7 +6,7 @@ It stands at the edge, so it reads the wall clock: how long a round took is meas
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter_ns, time_ns
 from types import TracebackType
@@ -19,6 +19,7 @@ from replay.results.round_log import RoundLog
 from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
+from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
@@ -114,6 +115,13 @@ class Recorder:
         self.tally.decided(decision)
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
+
+    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Write down attempts that bound nothing, as their decisions, and count them."""
+        self._decision_log.write_failed(attempts)
+        self.tally.failed(attempts)
+        if self._pod_spans is not None:
+            self._pod_spans.reached(attempts[-1].at_ns)
 
     def measured(
         self,

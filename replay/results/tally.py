@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from replay.results.attempts import Steps, pods_of
 from replay.results.histogram import Histogram
 from replay.results.loops import Loops
+from replay.world.journal import FailedAttempt
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -120,7 +121,7 @@ class Tally:
             self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
         for name, walls_ns in steps.items():
             step = self._step(name)
-            step.wall.record_all(walls_ns)
+            step.wall.record(*walls_ns)
             step.pods += len(walls_ns)
         for outcome in outcomes.outcomes:
             if outcome.HasField("refusals"):
@@ -145,11 +146,16 @@ class Tally:
         verdicts: Iterable[scheduler_pb2.Unschedulable],
     ) -> None:
         reasons = [tuple(each.reason for each in verdict.reasons) for verdict in verdicts]
+        pods = [0] * len(reasons)
+        waiting = self.waiting
         for uid, place in zip(uids, refused_by, strict=True):
-            self.failed_reasons.update(reasons[place])
-            pod = self.waiting.get(uid)
+            pods[place] += 1
+            pod = waiting.get(uid)
             if pod is not None:
                 pod.reasons = reasons[place]
+        for why, count in zip(reasons, pods, strict=True):
+            for reason in why:
+                self.failed_reasons[reason] += count
 
     def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
         """Count what a step took on the wall clock."""
@@ -180,6 +186,18 @@ class Tally:
             signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
             self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
 
+    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Count attempts that bound nothing."""
+        self.decisions["failed_scheduling"] += len(attempts)
+        self.failed_attempts += len(attempts)
+        waiting = self.waiting
+        for each in attempts:
+            pod = waiting.get(each.pod.uid)
+            if pod is not None:
+                pod.message = each.message
+                if each.reason != "Unschedulable":
+                    pod.reasons = (each.reason,)
+
     def _scheduled(self, observed: trace_pb2.Observed) -> None:
         uid = observed.object.uid
         priority = self._priorities.get(uid, 0)
@@ -188,14 +206,6 @@ class Tally:
         if histogram is None:
             histogram = self.waited_ns[priority] = Histogram()
         histogram.record(observed.scheduled.waited_ns)
-
-    def _failed(self, observed: trace_pb2.Observed) -> None:
-        self.failed_attempts += 1
-        pod = self.waiting.get(observed.object.uid)
-        if pod is not None:
-            pod.message = observed.failed_scheduling.message
-            if observed.failed_scheduling.reason != "Unschedulable":
-                pod.reasons = (observed.failed_scheduling.reason,)
 
     def _nominated(self, observed: trace_pb2.Observed) -> None:
         self.nominated += bool(observed.nominated.node_name)
@@ -217,7 +227,6 @@ class Tally:
 
 _COUNTED = {
     "scheduled": Tally._scheduled,
-    "failed_scheduling": Tally._failed,
     "nominated": Tally._nominated,
     "preempted": Tally._preempted,
     "evicted": Tally._evicted,

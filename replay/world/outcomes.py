@@ -40,6 +40,7 @@ class Outcomes:
                 self._refusals(now_ns, outcome.refusals)
             else:
                 answers.append(self._apply(now_ns, outcome))
+        self._journal.flush()
         return answers
 
     def _apply(self, now_ns: int, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Answer:
