@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
 
 CYCLE = "schedulingCycle"
-
-Phases = Iterable[session_pb2.Phase]
-"""The steps of one cycle."""
 
 Steps = Mapping[str, Sequence[int]]
 """By the steps' names, what each took on the wall clock, ns: an entry for each pod."""
@@ -22,10 +18,11 @@ def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
             found.setdefault(CYCLE, []).extend(outcome.refusals.wall_ns)
-            for verdict in outcome.refusals.verdicts:
-                _add(verdict.phases, found)
+            for step in outcome.refusals.steps:
+                found.setdefault(step.name, []).extend(step.wall_ns)
         else:
-            _add(outcome.phases, found)
+            for phase in outcome.phases:
+                found.setdefault(phase.name, []).append(phase.wall_ns)
     return found
 
 
@@ -46,7 +43,7 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
             attempts=refusals.attempts[number],
             first_enqueued_ns=refusals.first_enqueued_ns[number],
             queued_ns=refusals.queued_ns[number],
-            unschedulable=verdict.unschedulable,
+            unschedulable=verdict,
         )
         one.pop.uid = one.pod.uid = uid
         one.pop.cycle = refusals.first_cycle + number
@@ -58,8 +55,3 @@ def pods_of(outcomes: scheduler_pb2.RoundOutcomes) -> int:
     return sum(
         len(each.refusals.uids) if each.HasField("refusals") else 1 for each in outcomes.outcomes
     )
-
-
-def _add(phases: Phases, found: dict[str, list[int]]) -> None:
-    for phase in phases:
-        found.setdefault(phase.name, []).append(phase.wall_ns)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from replay.results.attempts import CYCLE, Phases
+from replay.results.attempts import CYCLE
 from replay.results.clocks import Clock, VirtualClock
 from replay.world.cluster import controller_uid
 from replay.world.conditions import nanoseconds
@@ -115,14 +115,18 @@ class PodSpans:
     def _refusals(
         self, at_ns: int, refusals: scheduler_pb2.Refusals, links: Sequence[SpanContext]
     ) -> None:
-        verdicts = [_refusal(each.unschedulable) for each in refusals.verdicts]
-        phases: list[Phases] = [each.phases for each in refusals.verdicts]
-        for uid, place, attempts, queued_ns, wall_ns in zip(
+        verdicts = [_refusal(each) for each in refusals.verdicts]
+        steps: list[dict[str, Attribute]] = [{} for _ in refusals.uids]
+        for step in refusals.steps:
+            for place, wall_ns in zip(step.places, step.wall_ns, strict=True):
+                steps[place][f"{_WALL_NS}.{step.name}"] = wall_ns
+        for uid, place, attempts, queued_ns, wall_ns, walls_ns in zip(
             refusals.uids,
             refusals.refused_by,
             refusals.attempts,
             refusals.queued_ns,
             refusals.wall_ns,
+            steps,
             strict=True,
         ):
             trace = self._traces.get(uid)
@@ -132,10 +136,9 @@ class PodSpans:
                     "reprieve.attempt": attempts,
                     **verdicts[place],
                     f"{_WALL_NS}.{CYCLE}": wall_ns,
-                    **_walls(phases[place]),
+                    **walls_ns,
                 }
                 self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links)
-            phases[place] = ()
 
     def _wait(self, trace: _PodTrace, queued_ns: int, at_ns: int, attempts: int) -> None:
         waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
@@ -276,10 +279,6 @@ def _refusal(verdict: scheduler_pb2.Unschedulable) -> dict[str, Attribute]:
     return attributes
 
 
-def _walls(phases: Phases) -> dict[str, Attribute]:
-    return {f"{_WALL_NS}.{phase.name}": phase.wall_ns for phase in phases}
-
-
 def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     """Return a scheduling cycle's attributes, and its error where it ended in one."""
     attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
@@ -296,4 +295,6 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
         case "failure":
             attributes["reprieve.outcome"] = "error"
             error = outcome.failure.message
-    return attributes | _walls(outcome.phases), error
+    for phase in outcome.phases:
+        attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
+    return attributes, error

@@ -136,8 +136,7 @@ class Tally:
             self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
 
     def _refusals(self, refusals: scheduler_pb2.Refusals) -> None:
-        verdicts = [each.unschedulable for each in refusals.verdicts]
-        self._refused(refusals.uids, refusals.refused_by, verdicts)
+        self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
 
     def _refused(
         self,

@@ -89,8 +89,7 @@ class Outcomes:
         return ""
 
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
-        verdicts = [each.unschedulable for each in refusals.verdicts]
-        reasons = [(verdict.message, _nominated(verdict)) for verdict in verdicts]
+        reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]
         pods = self._cluster.pods
         attempted = zip(refusals.uids, refusals.attempts, refusals.refused_by, strict=True)
         for uid, attempts, place in attempted:

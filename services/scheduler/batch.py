@@ -12,7 +12,7 @@ from typing import NamedTuple
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.kube_fields import label_selector_to_message
-from services.scheduler.codec import StepEncoder, put_outcome, put_phases, put_refused
+from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
 from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped
 from services.scheduler.core.queue_steps import CommitUnschedulable, WhyFailed
 
@@ -69,12 +69,13 @@ class Batch:
         self, decision: Decision, wall_ns: int, answers: Sequence[scheduler_pb2.ExtenderAnswer]
     ) -> None:
         """Append a decision."""
-        first, *others = decision.steps
+        steps = decision.steps
+        first = steps[0]
         if type(first) is CommitUnschedulable:
-            begin = self._add_unschedulable(first)
+            begin, steps = self._add_unschedulable(first), steps[1:]
         else:
-            begin, others = (len(self.operations), 0), [first, *others]
-        for step in others:
+            begin = (len(self.operations), 0)
+        for step in steps:
             self.operations.append(self._encoder.operation(step, self._at_ns))
             self._run = None
         self._taken.append(_Taken(decision, begin, wall_ns, answers))
@@ -87,8 +88,9 @@ class Batch:
             run = self._run = operation.commit_unschedulable
             run.first_cycle, self._run_pods = step.pop.cycle, 0
             self._reasons.clear()
-        reason = self._reasons.setdefault(step.why, len(self._reasons))
-        if reason == len(run.failures):
+        reason = self._reasons.get(step.why)
+        if reason is None:
+            reason = self._reasons[step.why] = len(self._reasons)
             _put_why(step.why, run.failures.add())
         run.uids.append(step.pop.uid)
         run.failed_by.append(reason)
@@ -123,14 +125,16 @@ class Batch:
         if not run:
             return
         refusals = out.outcomes.add(at_ns=self._at_ns).refusals
-        heads = [each.decision.head for each in run]
+        decisions = [each.decision for each in run]
+        heads = [decision.head for decision in decisions]
         refusals.first_cycle = heads[0].pop.cycle
-        refusals.refused_by.extend(_put_verdicts((each.decision for each in run), refusals))
         refusals.uids.extend([head.pop.uid for head in heads])
         refusals.attempts.extend([head.attempts for head in heads])
         refusals.first_enqueued_ns.extend([head.first_enqueued_ns for head in heads])
         refusals.queued_ns.extend([head.queued_ns for head in heads])
         refusals.wall_ns.extend([each.wall_ns for each in run])
+        _put_verdicts(decisions, refusals)
+        _put_steps(decisions, refusals)
 
 
 def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
@@ -141,21 +145,28 @@ def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
         out.default_spread_selector.CopyFrom(label_selector_to_message(why.spread_selector))
 
 
-def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> list[int]:
-    """Write each verdict once, what was measured with it; return the place of each decision's.
-
-    A refusal that was known is the same object in all its decisions.
-    """
-    places: dict[int, int] = {}
+def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
+    """Write each verdict once, and for each decision the place of its own."""
+    places: dict[Refused, int] = {}
     found: list[int] = []
     for decision in decisions:
         verdict = decision.verdict
         assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
-        place = places.get(id(verdict))
-        if place is None or decision.phases_ns:
-            place = places[id(verdict)] = len(out.verdicts)
-            told = out.verdicts.add()
-            put_refused(verdict, told.unschedulable)
-            put_phases(decision.phases_ns, told.phases)
+        place = places.get(verdict)
+        if place is None:
+            place = places[verdict] = len(places)
+            put_refused(verdict, out.verdicts.add())
         found.append(place)
-    return found
+    out.refused_by.extend(found)
+
+
+def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
+    """Write what was measured of the decisions."""
+    steps: dict[str, tuple[list[int], list[int]]] = {}
+    for place, decision in enumerate(decisions):
+        for name, taken_ns in decision.phases_ns.items():
+            places, walls_ns = steps.setdefault(name, ([], []))
+            places.append(place)
+            walls_ns.append(taken_ns)
+    for name, (places, walls_ns) in steps.items():
+        out.steps.add(name=PHASES.get(name, name), places=places, wall_ns=walls_ns)

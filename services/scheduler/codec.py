@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
-
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -64,7 +62,6 @@ PHASES = {
 }
 
 Messages = Mapping[str, pod_pb2.Pod]
-Phases = RepeatedCompositeFieldContainer[session_pb2.Phase]
 
 
 def head_from_message(message: queue_pb2.Head) -> Head:
@@ -236,13 +233,8 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
                 out.failure.nominated_node_name = verdict.nominated_node_name
     out.warnings.extend(decision.warnings)
     out.phases.add(name="schedulingCycle", wall_ns=wall_ns)
-    put_phases(decision.phases_ns, out.phases)
-
-
-def put_phases(phases_ns: Mapping[str, int], out: Phases) -> None:
-    """Write what the extension points of a cycle took."""
-    for name, taken_ns in phases_ns.items():
-        out.add(name=PHASES.get(name, name), wall_ns=taken_ns)
+    for name, taken_ns in decision.phases_ns.items():
+        out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)
 
 
 def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:

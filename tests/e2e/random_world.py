@@ -25,8 +25,7 @@ def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:
         del outcome.phases[:]
         if outcome.HasField("refusals"):
             del outcome.refusals.wall_ns[:]
-            for verdict in outcome.refusals.verdicts:
-                del verdict.phases[:]
+            del outcome.refusals.steps[:]
 
 
 class RandomWorld:

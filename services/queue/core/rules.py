@@ -63,6 +63,10 @@ class QueueRules(Protocol):
         """Return what the next `count` pops would take, in order."""
         ...
 
+    def next(self) -> Entry | None:
+        """Return what `take` would take out."""
+        ...
+
     def take(self) -> Entry | None:
         """Take out what is popped now, None where nothing can be."""
         ...

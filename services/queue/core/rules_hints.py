@@ -67,6 +67,8 @@ class HintRules(RulesV134):
     def requeue_failed(self, entry: Entry, _cycle: int, /) -> SubQueue:
         """Put a pod back as what has happened since its pop says."""
         verdict = self._since_pop(entry)
+        if verdict is _SKIP:
+            return self._queues.park(entry, incoming.SCHEDULE_ATTEMPT_FAILURE)
         return self.requeue(entry, verdict, incoming.SCHEDULE_ATTEMPT_FAILURE)
 
     def _since_pop(self, entry: Entry) -> Verdict:

@@ -97,6 +97,10 @@ class RulesV120:
         """Return the first active entries."""
         return self._queues.active.first(count)
 
+    def next(self) -> Entry | None:
+        """Return the first active entry."""
+        return self._queues.active.peek()
+
     def take(self) -> Entry | None:
         """Take out the first active entry."""
         return self._queues.active.pop()

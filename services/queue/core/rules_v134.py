@@ -143,12 +143,6 @@ class RulesV134(ABC):
 
     def upcoming(self, count: int, /) -> list[Entry]:
         """Return the first active entries, then those that back off, but for duplicates."""
-        if count == 1:
-            first = self._queues.active.peek()
-            if first is None and self._pops_backing_off:
-                first = self._queues.backoff.peek()
-            if first is not None and not self.is_duplicate(first):
-                return [first]
         found: list[Entry] = []
         seen: set[str] = set()
         for entry in self._in_pop_order():
@@ -162,6 +156,15 @@ class RulesV134(ABC):
     def _in_pop_order(self) -> Iterator[Entry]:
         active = self._queues.active.in_order()
         return chain(active, self._queues.backoff.in_order()) if self._pops_backing_off else active
+
+    def next(self) -> Entry | None:
+        """Return the first entry that is no duplicate."""
+        first = self._queues.active.peek()
+        if first is None and self._pops_backing_off:
+            first = self._queues.backoff.peek()
+        if first is None or not self.is_duplicate(first):
+            return first
+        return next(iter(self.upcoming(1)), None)
 
     def take(self) -> Entry | None:
         """Take out the next pod, from backoffQ where activeQ has none; duplicates are dropped."""

@@ -168,12 +168,12 @@ class SchedulingQueue:
 
     def _take_next(self, uid: str, cycle: int, now_ns: int) -> Entry | None:
         """Take out the next pod where it is this one and begins this cycle; else change nothing."""
-        upcoming = self._rules.upcoming(1)
-        if not upcoming or upcoming[0].pod.uid != uid or cycle != self._parts.scheduling_cycle + 1:
+        entry = self._rules.next()
+        if entry is None or entry.pod.uid != uid or cycle != self._parts.scheduling_cycle + 1:
             return None
         self._parts.advance(now_ns)
         taken = self._rules.take()
-        assert taken is upcoming[0]
+        assert taken is entry
         return taken
 
     def _not_next(self, committed: int = 0) -> NotNext:
