@@ -29,9 +29,13 @@ def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:
 
 
 class RandomWorld:
-    """Rounds made from a seed; answers go back at once, late, or as refusals."""
+    """Rounds made from a seed; answers go back at once, late, or as refusals.
 
-    def __init__(self, seed: int) -> None:
+    `pods_at_once` come together.
+    """
+
+    def __init__(self, seed: int, pods_at_once: int = 1) -> None:
+        self._pods_at_once = pods_at_once
         self._random = random.Random(seed)  # noqa: S311 - a world to test in, no secret
         self._now_s = 0
         self._made = 0
@@ -82,9 +86,12 @@ class RandomWorld:
 
     def _happening(self) -> list[scheduler_pb2.Event]:
         happens = self._random.choice(
-            (self._pod, self._pod, self._pod, self._end, self._end, self._some_node, self._other)
+            (self._pods, self._pods, self._pods, self._end, self._end, self._some_node, self._other)
         )
         return happens()
+
+    def _pods(self) -> list[scheduler_pb2.Event]:
+        return [event for _ in range(self._pods_at_once) for event in self._pod()]
 
     def _pod(self) -> list[scheduler_pb2.Event]:
         self._made += 1
