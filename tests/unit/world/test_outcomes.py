@@ -226,7 +226,7 @@ def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -
 
 
 def refusals(*uids: str, messages: tuple[str, ...] = ("no",)) -> scheduler_pb2.Outcome:
-    """Return the outcome of pods that were refused; the last of `messages` is that of all others."""
+    """Return the outcome of pods that were refused; the last message is all others'."""
     outcome = scheduler_pb2.Outcome()
     for message in messages:
         outcome.refusals.verdicts.add(message=message)
