@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -68,8 +69,14 @@ def failed_line(attempt: FailedAttempt) -> bytes:
     texts = (pod.namespace, pod.name, pod.uid, message, reason)
     if round_ or not (at_ns and attempts and all(texts)):
         return line(attempt.decision())
-    namespace, name, uid, message_, reason_ = (orjson.dumps(each)[1:-1] for each in texts)
-    return _FAILED % (at_ns, sequence, namespace, name, uid, message_, attempts, reason_)
+    namespace, name, uid, words, why = map(_escaped, texts)
+    return _FAILED % (at_ns, sequence, namespace, name, uid, words, attempts, why)
+
+
+@lru_cache(maxsize=1 << 14)
+def _escaped(text: str) -> bytes:
+    """Return a text as it stands in JSON, without its quotes."""
+    return orjson.dumps(text)[1:-1]
 
 
 def _failed_template() -> bytes:
