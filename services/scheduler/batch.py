@@ -13,7 +13,7 @@ from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.kube_fields import label_selector_to_message
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
-from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped
+from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
 from services.scheduler.core.queue_steps import CommitUnschedulable, WhyFailed
 
 Place = tuple[int, int]
@@ -146,16 +146,21 @@ def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
 
 
 def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
-    """Write each verdict once, and for each decision the place of its own."""
-    places: dict[Refused, int] = {}
+    """Write each verdict once, and for each decision the place of its own.
+
+    A verdict that holds for several pods is mostly one object.
+    """
+    places: dict[Verdict, int] = {}
+    known: dict[int, int] = {}
     found: list[int] = []
     for decision in decisions:
         verdict = decision.verdict
-        assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
-        place = places.get(verdict)
+        place = known.get(id(verdict))
         if place is None:
-            place = places[verdict] = len(places)
-            put_refused(verdict, out.verdicts.add())
+            assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
+            place = known[id(verdict)] = places.setdefault(verdict, len(places))
+            if place == len(out.verdicts):
+                put_refused(verdict, out.verdicts.add())
         found.append(place)
     out.refused_by.extend(found)
 
