@@ -142,6 +142,7 @@ def run_replay(
             _TimedEviction(eviction, recorder) if eviction is not None else None,
             models=settings.models,
             sink=recorder.decided,
+            failed=recorder.failed,
             observer=recorder,
             cluster=Cluster(scheduler.names),
             usage=settings.usage,

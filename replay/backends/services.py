@@ -44,7 +44,7 @@ class _Session(Generic[Request, Answer]):
         Raises BackendError where the service cannot be reached, and ConfigurationError where it
         refuses what it was asked to do.
         """
-        self._named = f"the {service} at {address}"
+        self.named = f"the {service} at {address}"
         self._channel = channel(address, tls)
         self.stub = make_stub(self._channel)
         try:
@@ -75,7 +75,7 @@ class _Session(Generic[Request, Answer]):
         try:
             return getattr(self.stub, method)(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
-            raise BackendError(f"{self._named} answers {describe(error)}") from error
+            raise BackendError(f"{self.named} answers {describe(error)}") from error
 
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
@@ -187,11 +187,37 @@ class SchedulerService:
         if not self._answered:
             self._answered.extend(self._session.stream.receive().outcomes)
         self.rounds += 1
-        return self._answered.popleft()
+        outcomes = self._answered.popleft()
+        for outcome in outcomes.outcomes:
+            if outcome.HasField("refusals") and not _is_whole(outcome.refusals):
+                raise BackendError(
+                    f"{self._session.named} answers refusals whose columns do not fit together"
+                )
+        return outcomes
 
     def close(self) -> None:
         """Forget the session."""
         self._session.close(scheduler_rpc.CloseSessionRequest)
+
+
+def _is_whole(refusals: scheduler_pb2.Refusals) -> bool:
+    """Tell whether every column has an entry for each pod, and every place is there."""
+    pods = len(refusals.uids)
+    columns = (
+        refusals.refused_by,
+        refusals.attempts,
+        refusals.first_enqueued_ns,
+        refusals.queued_ns,
+        refusals.wall_ns,
+    )
+    return (
+        all(len(column) == pods for column in columns)
+        and max(refusals.refused_by, default=0) < len(refusals.verdicts)
+        and all(
+            len(step.places) == len(step.wall_ns) and max(step.places, default=0) < pods
+            for step in refusals.steps
+        )
+    )
 
 
 class EvictionService:

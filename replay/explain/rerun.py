@@ -18,6 +18,7 @@ from replay.backends.errors import BackendError
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
 from replay.explain.target import Target
+from replay.results.attempts import one_by_one
 from replay.results.checkpoints import Checkpoint
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
@@ -170,10 +171,11 @@ class Rerun:
             while more and left > 0:
                 found = None if ahead else self._evaluate(target.life.uid, target.attempt)
                 taken = self._take(min(ahead, left) or 1)
+                made = list(one_by_one(taken))
                 more = taken.more
-                ahead -= min(ahead, len(taken.outcomes))
-                left -= len(taken.outcomes)
-                for outcome in taken.outcomes:
+                ahead -= min(ahead, len(made))
+                left -= len(made)
+                for outcome in made:
                     named = (outcome.pop.uid, outcome.attempts)
                     if found is not None and named == (target.life.uid, target.attempt):
                         if more and left > 0:

@@ -5,13 +5,17 @@ Equal decisions give equal bytes, so that two runs can be compared with cmp.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
 from replay.results.errors import RunError
+from replay.world.journal import FailedAttempt
+from reprieve.kube.v1alpha1 import object_ref_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import kube_json
 from services.rpc.errors import FieldError
@@ -29,6 +33,12 @@ class DecisionLog:
     def write(self, decision: trace_pb2.Decision) -> None:
         """Append a decision."""
         self._lines.append(line(decision))
+        if len(self._lines) >= _LINES_BUFFERED:
+            self.flush()
+
+    def write_failed(self, attempts: Iterable[FailedAttempt]) -> None:
+        """Append the decisions of attempts that bound nothing."""
+        self._lines += [failed_line(each) for each in attempts]
         if len(self._lines) >= _LINES_BUFFERED:
             self.flush()
 
@@ -51,6 +61,33 @@ def line(decision: trace_pb2.Decision) -> bytes:
     64-bit integers are texts; what is not set, and a field with its default, is absent.
     """
     return orjson.dumps(kube_json.to_proto3_json(decision), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def failed_line(attempt: FailedAttempt) -> bytes:
+    """Return the line of a failed attempt's decision: what `line` returns, but much faster."""
+    at_ns, sequence, pod, message, attempts, reason = attempt
+    texts = (pod.namespace, pod.name, pod.uid, message, reason)
+    if not (at_ns and attempts and all(texts)):
+        return line(attempt.decision())
+    namespace, name, uid, words, why = map(_escaped, texts)
+    return _FAILED % (at_ns, sequence, namespace, name, uid, words, attempts, why)
+
+
+@lru_cache(maxsize=1 << 14)
+def _escaped(text: str) -> bytes:
+    """Return a text as it stands in JSON, without its quotes."""
+    return orjson.dumps(text)[1:-1]
+
+
+def _failed_template() -> bytes:
+    """Return the line of a failed attempt that holds no default, with places for its values."""
+    pod = object_ref_pb2.ObjectRef(kind="Pod", namespace="a", name="b", uid="c")
+    shown = line(FailedAttempt(1, 2, pod, "d", 3, "e").decision())
+    shown = re.sub(rb'(?<=[:"])[1-3](?=[,"}])', b"%d", shown)
+    return re.sub(rb'(?<=:")[a-e](?=")', b"%b", shown)
+
+
+_FAILED = _failed_template()
 
 
 def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:

@@ -35,17 +35,18 @@ class Histogram:
         self.sum_ns = 0
         self.max_ns = 0
 
-    def record(self, duration_ns: int) -> None:
-        """Count one duration."""
-        if duration_ns < _FIRST:
-            bucket = duration_ns = max(duration_ns, 0)
-        else:
-            shift = duration_ns.bit_length() - _PRECISION_BITS - 1
-            bucket = (shift << _PRECISION_BITS) + (duration_ns >> shift)
-        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
-        self.count += 1
-        self.sum_ns += duration_ns
-        self.max_ns = max(self.max_ns, duration_ns)
+    def record(self, *durations_ns: int) -> None:
+        """Count durations."""
+        buckets = self._buckets
+        for measured_ns in durations_ns:
+            duration_ns = bucket = max(measured_ns, 0)
+            if duration_ns >= _FIRST:
+                shift = duration_ns.bit_length() - _PRECISION_BITS - 1
+                bucket = (shift << _PRECISION_BITS) + (duration_ns >> shift)
+            buckets[bucket] = buckets.get(bucket, 0) + 1
+            self.sum_ns += duration_ns
+            self.max_ns = max(self.max_ns, duration_ns)
+        self.count += len(durations_ns)
 
     def quantile(self, share: float) -> int:
         """Return a duration, ns, that `share` (0 to 1) of all do not exceed; 0 without any."""

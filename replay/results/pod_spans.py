@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from replay.results.attempts import CYCLE
 from replay.results.clocks import Clock, VirtualClock
-from replay.results.phases import Phases
 from replay.world.conditions import nanoseconds
 from replay.world.pod_record import controller_uid
 from reprieve.kube.v1alpha1 import pod_pb2
@@ -28,6 +28,8 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling, TraceIds
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
+
+_WALL_NS = "reprieve.wall_ns"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,24 +94,59 @@ class PodSpans:
     def outcome(
         self,
         outcome: scheduler_pb2.Outcome,
-        phases: Phases = (),
         within: SpanContext | None = None,
     ) -> None:
-        """End a pod's wait in the queue, and the cycle that it was popped for, of steps `phases`.
+        """End pods' waits in the queue, and the cycles that they were popped for.
 
-        The cycle is linked to `within`, the exchange in which it was decided.
+        A cycle is linked to `within`, the exchange in which it was decided.
         """
-        self._clock.reached(outcome.at_ns)
-        trace = self._traces.get(outcome.pod.uid)
-        if trace is None:
-            return
         at_ns = outcome.at_ns
-        waited_from_ns = min(outcome.queued_ns, at_ns)
-        attempts = outcome.attempts
-        self._child(trace, "queue.wait", waited_from_ns, at_ns, {"reprieve.attempt": attempts})
-        attributes, error = _cycle(outcome, phases)
+        self._clock.reached(at_ns)
         links = (within,) if within is not None else ()
-        self._child(trace, "schedulingCycle", at_ns, at_ns, attributes, links=links, error=error)
+        if outcome.HasField("refusals"):
+            self._refusals(at_ns, outcome.refusals, links)
+            return
+        trace = self._traces.get(outcome.pod.uid)
+        if trace is not None:
+            self._wait(trace, outcome.queued_ns, at_ns, outcome.attempts)
+            attributes, error = _cycle(outcome)
+            self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links, error=error)
+
+    def _refusals(
+        self, at_ns: int, refusals: scheduler_pb2.Refusals, links: Sequence[SpanContext]
+    ) -> None:
+        verdicts = [_refusal(each) for each in refusals.verdicts]
+        steps: list[dict[str, Attribute]] = [{} for _ in refusals.uids]
+        for step in refusals.steps:
+            for place, wall_ns in zip(step.places, step.wall_ns, strict=True):
+                steps[place][f"{_WALL_NS}.{step.name}"] = wall_ns
+        for uid, place, attempts, queued_ns, wall_ns, walls_ns in zip(
+            refusals.uids,
+            refusals.refused_by,
+            refusals.attempts,
+            refusals.queued_ns,
+            refusals.wall_ns,
+            steps,
+            strict=True,
+        ):
+            trace = self._traces.get(uid)
+            if trace is not None:
+                self._wait(trace, queued_ns, at_ns, attempts)
+                attributes = {
+                    "reprieve.attempt": attempts,
+                    **verdicts[place],
+                    f"{_WALL_NS}.{CYCLE}": wall_ns,
+                    **walls_ns,
+                }
+                self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links)
+
+    def _wait(self, trace: _PodTrace, queued_ns: int, at_ns: int, attempts: int) -> None:
+        waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
+        self._child(trace, "queue.wait", min(queued_ns, at_ns), at_ns, waited)
+
+    def reached(self, at_ns: int) -> None:
+        """Note that the replay has come to a moment."""
+        self._clock.reached(at_ns)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Take a decision's part in a pod's trace."""
@@ -231,7 +268,18 @@ class PodSpans:
         return span
 
 
-def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, Attribute], str]:
+def _refusal(verdict: scheduler_pb2.Unschedulable) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {
+        "reprieve.outcome": "unschedulable",
+        "reprieve.message": verdict.message,
+        "reprieve.plugins": list(verdict.unschedulable_plugins),
+    }
+    if verdict.preemption_message:
+        attributes["reprieve.preemption_message"] = verdict.preemption_message
+    return attributes
+
+
+def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     """Return a scheduling cycle's attributes, and its error where it ended in one."""
     attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
     error = ""
@@ -243,15 +291,10 @@ def _cycle(outcome: scheduler_pb2.Outcome, phases: Phases) -> tuple[dict[str, At
             attributes["reprieve.feasible_nodes"] = bind.feasible_nodes
             attributes["reprieve.tied_nodes"] = bind.tied_nodes
         case "unschedulable":
-            verdict = outcome.unschedulable
-            attributes["reprieve.outcome"] = "unschedulable"
-            attributes["reprieve.message"] = verdict.message
-            attributes["reprieve.plugins"] = list(verdict.unschedulable_plugins)
-            if verdict.preemption_message:
-                attributes["reprieve.preemption_message"] = verdict.preemption_message
+            attributes |= _refusal(outcome.unschedulable)
         case "failure":
             attributes["reprieve.outcome"] = "error"
             error = outcome.failure.message
-    for name, wall_ns in phases:
-        attributes[f"reprieve.wall_ns.{name}"] = wall_ns
+    for phase in outcome.phases:
+        attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
     return attributes, error

@@ -6,19 +6,20 @@ It stands at the edge, so it reads the wall clock: how long a round took is meas
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Any, Self
 
+from replay.results.attempts import pods_of, steps_of
 from replay.results.clocks import VirtualClock, WallClock
-from replay.results.phases import phases_of
 from replay.results.pod_spans import PodSpans
 from replay.results.round_log import RoundLog
 from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
+from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
@@ -96,19 +97,17 @@ class Recorder:
         """Count what the scheduler answered."""
         told_ns = self._told_ns.popleft()
         taken_ns = perf_counter_ns() - told_ns
-        self.tally.step(RUN_ROUND, taken_ns, len(outcomes.outcomes))
-        self.tally.outcomes(outcomes)
-        measured = [(outcome, phases_of(outcome)) for outcome in outcomes.outcomes]
+        self.tally.step(RUN_ROUND, taken_ns, pods_of(outcomes))
+        steps = steps_of(outcomes)
+        self.tally.outcomes(outcomes, steps)
         within: SpanContext | None = None
         if self._round_spans is not None:
             began_ns = self._epoch_ns + told_ns
-            cycles = [phases for _, phases in measured]
-            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes, cycles)
+            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes, steps)
         self._write_answers(round_, outcomes)
-        for outcome, phases in measured:
-            self.tally.outcome(outcome, phases)
-            if self._pod_spans is not None:
-                self._pod_spans.outcome(outcome, phases, within)
+        if self._pod_spans is not None:
+            for outcome in outcomes.outcomes:
+                self._pod_spans.outcome(outcome, within)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Write down a decision and count it."""
@@ -116,6 +115,13 @@ class Recorder:
         self.tally.decided(decision)
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
+
+    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Write down attempts that bound nothing, as their decisions, and count them."""
+        self._decision_log.write_failed(attempts)
+        self.tally.failed(attempts)
+        if self._pod_spans is not None:
+            self._pod_spans.reached(attempts[-1].at_ns)
 
     def measured(
         self,

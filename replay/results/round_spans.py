@@ -15,18 +15,16 @@ counted in the run's own span and timed among the latencies.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
-from replay.results.phases import Phases
+from replay.results.attempts import CYCLE, Steps, pods_of
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
 RUN = "replay"
 RUN_ROUND = "runRound"
-CYCLE = "schedulingCycle"
 NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
 
 
@@ -55,16 +53,16 @@ class RoundSpans:
         taken_ns: int,
         round_: scheduler_pb2.Round,
         outcomes: scheduler_pb2.RoundOutcomes,
-        cycles: Iterable[Phases],
+        steps: Steps,
     ) -> SpanContext | None:
         """End the spans of a round that was told at `began_ns`, ns since the Unix epoch.
 
-        `cycles` are the steps of each outcome's cycle. Steps are known by what they took only: they
-        are shown one after the other from the round's beginning. Returns the round's context, None
-        where it has no span.
+        `steps` are those of its cycles. They are known by what they took only: they are shown one
+        after the other from the round's beginning. Returns the round's context, None where it has
+        no span.
         """
         self._rounds += 1
-        pods = len(outcomes.outcomes)
+        pods = pods_of(outcomes)
         if not pods:
             return None
         if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._rounds)):
@@ -83,7 +81,7 @@ class RoundSpans:
         for phase in outcomes.phases:
             self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
             began_ns += phase.wall_ns
-        self._cycles(context, began_ns, cycles)
+        self._cycles(context, began_ns, steps)
         return context
 
     def stepped(
@@ -101,20 +99,16 @@ class RoundSpans:
             Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)
         )
 
-    def _cycles(self, parent: SpanContext, began_ns: int, cycles: Iterable[Phases]) -> None:
+    def _cycles(self, parent: SpanContext, began_ns: int, steps: Steps) -> None:
         """End one span for all cycles of a round, and one for each of their steps."""
-        wall_ns: Counter[str] = Counter()
-        pods: Counter[str] = Counter()
-        for phases in cycles:
-            for name, taken_ns in phases:
-                wall_ns[name] += taken_ns
-                pods[name] += 1
-        if not pods[CYCLE]:
+        if CYCLE not in steps:
             return
-        cycle = self._step(CYCLE, parent, began_ns, wall_ns.pop(CYCLE), pods[CYCLE])
-        for name, taken_ns in wall_ns.items():
-            self._step(name, cycle, began_ns, taken_ns, pods[name])
-            began_ns += taken_ns
+        cycle = self._step(CYCLE, parent, began_ns, sum(steps[CYCLE]), len(steps[CYCLE]))
+        for name, walls_ns in steps.items():
+            if name != CYCLE:
+                taken_ns = sum(walls_ns)
+                self._step(name, cycle, began_ns, taken_ns, len(walls_ns))
+                began_ns += taken_ns
 
     def _step(
         self, name: str, parent: SpanContext, began_ns: int, taken_ns: int, pods: int

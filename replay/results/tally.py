@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from replay.results.attempts import Steps, pods_of
 from replay.results.histogram import Histogram
 from replay.results.loops import Loops
-from replay.results.phases import Phases
+from replay.world.journal import FailedAttempt
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -110,34 +112,61 @@ class Tally:
         self._priorities.pop(uid, None)
         self.loops.pod_gone(uid)
 
-    def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Count what the scheduler answered to a round, but not its single outcomes."""
-        self.cycles += len(outcomes.outcomes)
+    def outcomes(self, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps) -> None:
+        """Count what the scheduler answered to a round, whose cycles' steps are `steps`."""
+        self.cycles += pods_of(outcomes)
         self.queue_exchanges += outcomes.queue_exchanges
         for phase in outcomes.phases:
             self.step(phase.name, phase.wall_ns, phase.pods)
             self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
+        for name, walls_ns in steps.items():
+            step = self._step(name)
+            step.wall.record(*walls_ns)
+            step.pods += len(walls_ns)
+        for outcome in outcomes.outcomes:
+            if outcome.HasField("refusals"):
+                self._refusals(outcome.refusals)
+            else:
+                self._outcome(outcome)
 
-    def outcome(self, outcome: scheduler_pb2.Outcome, phases: Phases) -> None:
-        """Count one outcome, whose cycle's steps are `phases`."""
+    def _outcome(self, outcome: scheduler_pb2.Outcome) -> None:
         if outcome.warnings:
             self.warnings.update(outcome.warnings)
-        for name, wall_ns in phases:
-            self.step(name, wall_ns, 1)
         if outcome.HasField("unschedulable"):
-            reasons = tuple(each.reason for each in outcome.unschedulable.reasons)
-            self.failed_reasons.update(reasons)
-            pod = self.waiting.get(outcome.pod.uid)
+            self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
+
+    def _refusals(self, refusals: scheduler_pb2.Refusals) -> None:
+        self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+
+    def _refused(
+        self,
+        uids: Iterable[str],
+        refused_by: Iterable[int],
+        verdicts: Iterable[scheduler_pb2.Unschedulable],
+    ) -> None:
+        reasons = [tuple(each.reason for each in verdict.reasons) for verdict in verdicts]
+        pods = [0] * len(reasons)
+        waiting = self.waiting
+        for uid, place in zip(uids, refused_by, strict=True):
+            pods[place] += 1
+            pod = waiting.get(uid)
             if pod is not None:
-                pod.reasons = reasons
+                pod.reasons = reasons[place]
+        for why, count in zip(reasons, pods, strict=True):
+            for reason in why:
+                self.failed_reasons[reason] += count
 
     def step(self, name: str, wall_ns: int, pods: int = 0) -> None:
         """Count what a step took on the wall clock."""
+        step = self._step(name)
+        step.wall.record(wall_ns)
+        step.pods += pods
+
+    def _step(self, name: str) -> Step:
         step = self.steps.get(name)
         if step is None:
             step = self.steps[name] = Step()
-        step.wall.record(wall_ns)
-        step.pods += pods
+        return step
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Count a decision."""
@@ -156,6 +185,18 @@ class Tally:
             signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
             self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
 
+    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Count attempts that bound nothing."""
+        self.decisions["failed_scheduling"] += len(attempts)
+        self.failed_attempts += len(attempts)
+        waiting = self.waiting
+        for each in attempts:
+            pod = waiting.get(each.pod.uid)
+            if pod is not None:
+                pod.message = each.message
+                if each.reason != "Unschedulable":
+                    pod.reasons = (each.reason,)
+
     def _scheduled(self, observed: trace_pb2.Observed) -> None:
         uid = observed.object.uid
         priority = self._priorities.get(uid, 0)
@@ -164,14 +205,6 @@ class Tally:
         if histogram is None:
             histogram = self.waited_ns[priority] = Histogram()
         histogram.record(observed.scheduled.waited_ns)
-
-    def _failed(self, observed: trace_pb2.Observed) -> None:
-        self.failed_attempts += 1
-        pod = self.waiting.get(observed.object.uid)
-        if pod is not None:
-            pod.message = observed.failed_scheduling.message
-            if observed.failed_scheduling.reason != "Unschedulable":
-                pod.reasons = (observed.failed_scheduling.reason,)
 
     def _nominated(self, observed: trace_pb2.Observed) -> None:
         self.nominated += bool(observed.nominated.node_name)
@@ -193,7 +226,6 @@ class Tally:
 
 _COUNTED = {
     "scheduled": Tally._scheduled,
-    "failed_scheduling": Tally._failed,
     "nominated": Tally._nominated,
     "preempted": Tally._preempted,
     "evicted": Tally._evicted,

@@ -48,7 +48,8 @@ class Costs:
         """Return the outcomes of a round that are carried out now, and keep the others."""
         now = []
         for outcome in outcomes:
-            self._busy_until_ns = max(now_ns, self._busy_until_ns) + self._cycle_ns
+            pods = len(outcome.refusals.uids) or 1
+            self._busy_until_ns = max(now_ns, self._busy_until_ns) + self._cycle_ns * pods
             binds = outcome.HasField("bind")
             at_ns = self._busy_until_ns + (self._bind_ns if binds else 0)
             if self._cycle_ns:

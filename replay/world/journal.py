@@ -7,7 +7,8 @@ number, never a wall-clock value, and nothing of what was sent to the scheduler 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -18,11 +19,38 @@ from reprieve.trace.v1alpha1 import trace_pb2
 Sink = Callable[[trace_pb2.Decision], None]
 
 
-class Journal:
-    """Numbers what happens and hands it to `sink`."""
+class FailedAttempt(NamedTuple):
+    """An attempt that bound nothing: what its decision holds."""
 
-    def __init__(self, sink: Sink) -> None:
+    at_ns: int
+    sequence: int
+    pod: object_ref_pb2.ObjectRef
+    message: str
+    attempts: int
+    reason: str
+
+    def decision(self) -> trace_pb2.Decision:
+        """Return the decision."""
+        entry = trace_pb2.Decision(at_ns=self.at_ns, sequence=self.sequence)
+        entry.observed.object.CopyFrom(self.pod)
+        failed = entry.observed.failed_scheduling
+        failed.message, failed.attempts, failed.reason = self.message, self.attempts, self.reason
+        return entry
+
+
+FailedSink = Callable[[Sequence[FailedAttempt]], None]
+
+
+class Journal:
+    """Numbers what happens and hands it to `sink`.
+
+    Failed attempts go to `failed`, many at a time; None has their decisions go to `sink`, too.
+    """
+
+    def __init__(self, sink: Sink, failed: FailedSink | None = None) -> None:
         self._sink = sink
+        self._failed_sink = failed or self._sink_each
+        self._failed: list[FailedAttempt] = []
         self._sequence = 0
         self.notes: Counter[tuple[str, str]] = Counter()
 
@@ -47,11 +75,21 @@ class Journal:
         self._sink(entry)
 
     def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
-        """Enter an attempt that bound nothing."""
-        entry = self._entry(now_ns, pod.object_ref())
-        failed = entry.observed.failed_scheduling
-        failed.message, failed.attempts, failed.reason = message, attempts, reason
-        self._sink(entry)
+        """Enter an attempt that bound nothing; it is handed on by the next entry or `flush`."""
+        self._sequence += 1
+        self._failed.append(
+            FailedAttempt(now_ns, self._sequence, pod.object_ref(), message, attempts, reason)
+        )
+
+    def flush(self) -> None:
+        """Hand on the failed attempts that were entered last."""
+        if self._failed:
+            failed, self._failed = self._failed, []
+            self._failed_sink(failed)
+
+    def _sink_each(self, failed: Iterable[FailedAttempt]) -> None:
+        for each in failed:
+            self._sink(each.decision())
 
     def nominated(
         self,
@@ -147,6 +185,7 @@ class Journal:
     def _entry(
         self, now_ns: int, ref: object_ref_pb2.ObjectRef, refused: str = ""
     ) -> trace_pb2.Decision:
+        self.flush()
         self._sequence += 1
         entry = trace_pb2.Decision(at_ns=now_ns, sequence=self._sequence, refused=refused)
         entry.observed.object.CopyFrom(ref)

@@ -33,8 +33,15 @@ class Outcomes:
     def apply(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
     ) -> list[scheduler_pb2.Answer]:
-        """Carry out outcomes in their order; answer each that asked for something."""
-        return [self._apply(now_ns, outcome) for outcome in outcomes]
+        """Carry out outcomes in their order; answer each that could be refused."""
+        answers: list[scheduler_pb2.Answer] = []
+        for outcome in outcomes:
+            if outcome.HasField("refusals"):
+                self._refusals(now_ns, outcome.refusals)
+            else:
+                answers.append(self._apply(now_ns, outcome))
+        self._journal.flush()
+        return answers
 
     def _apply(self, now_ns: int, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Answer:
         answer = scheduler_pb2.Answer(pop=outcome.pop)
@@ -81,6 +88,15 @@ class Outcomes:
             return f'nodes "{outcome.bind.node_name}" not found'
         return ""
 
+    def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
+        reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]
+        pods = self._cluster.pods
+        attempted = zip(refusals.uids, refusals.attempts, refusals.refused_by, strict=True)
+        for uid, attempts, place in attempted:
+            pod = pods.get(uid)
+            if pod is not None:
+                self._not_bound(now_ns, pod, attempts, "Unschedulable", *reasons[place])
+
     def _unschedulable(
         self,
         now_ns: int,
@@ -94,27 +110,30 @@ class Outcomes:
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
                 answer.message = f'pods "{outcome.pod.name}" not found'
             return
-        self._cluster.tried_now(pod)
-        self._journal.failed(now_ns, pod, outcome.attempts, "Unschedulable", verdict.message)
-        nominated = verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None
-        self._write_failure(now_ns, pod, "Unschedulable", verdict.message, nominated)
+        nominated, attempts = _nominated(verdict), outcome.attempts
+        self._not_bound(now_ns, pod, attempts, "Unschedulable", verdict.message, nominated)
         if verdict.HasField("preemption"):
             self._preempt(now_ns, pod, verdict.preemption)
 
     def _failure(self, now_ns: int, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> None:
         if pod is None:
             return
-        self._cluster.tried_now(pod)
-        message = outcome.failure.message
-        self._journal.failed(now_ns, pod, outcome.attempts, "SchedulerError", message)
-        failure = outcome.failure
-        nominated = failure.nominated_node_name if failure.HasField("nominated_node_name") else None
-        self._write_failure(now_ns, pod, "SchedulerError", message, nominated)
+        failure, attempts = outcome.failure, outcome.attempts
+        nominated = _nominated(failure)
+        self._not_bound(now_ns, pod, attempts, "SchedulerError", failure.message, nominated)
 
-    def _write_failure(
-        self, now_ns: int, pod: PodRecord, reason: str, message: str, nominated: str | None
+    def _not_bound(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        attempts: int,
+        reason: str,
+        message: str,
+        nominated: str | None,
     ) -> None:
-        """Patch the pod's status; nothing is written where nothing differs."""
+        """Enter the attempt and patch the pod's status, where anything differs."""
+        self._cluster.tried_now(pod)
+        self._journal.failed(now_ns, pod, attempts, reason, message)
         status = pod.message.status
         changed = set_pod_condition(status, "PodScheduled", "False", now_ns, reason, message)
         ended = False
@@ -168,3 +187,8 @@ class Outcomes:
         )
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
         self._lives.delete(now_ns, victim, None, "preempted")
+
+
+def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:
+    """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
+    return verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None

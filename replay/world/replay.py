@@ -22,7 +22,7 @@ from replay.world.costs import Costs
 from replay.world.evictions import Evictions
 from replay.world.growth import UsageRule
 from replay.world.inputs import Inputs
-from replay.world.journal import Journal, Sink
+from replay.world.journal import FailedSink, Journal, Sink
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
 from replay.world.node_lives import NODE_KINDS, NodeLives
@@ -85,6 +85,7 @@ class Replay:
         *,
         models: Models,
         sink: Sink,
+        failed: FailedSink | None = None,
         observer: Observer,
         cluster: Cluster | None = None,
         usage: Sequence[UsageRule] = (),
@@ -93,7 +94,7 @@ class Replay:
         self.timeline = Timeline()
         self._costs = Costs(self.timeline, models)
         self._told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
-        self.journal = Journal(sink)
+        self.journal = Journal(sink, failed)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
         self._controllers = Controllers(self.cluster, self._lives, self.journal, self.timeline)

@@ -85,6 +85,7 @@ def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) ->
                 queue_service_pb2.IndexedResult(index=index, result=result_message(outcome))
             )
             if type(outcome) is NotNext:
-                return Applied(count=index, at_ns=at_ns, results=results)
+                begun_ns = step_ns if outcome.committed else at_ns
+                return Applied(count=index, at_ns=begun_ns, results=results)
         at_ns = step_ns
     return Applied(count=len(steps), at_ns=at_ns, results=results)

@@ -16,7 +16,7 @@ from reprieve.session.v1alpha1 import session_pb2
 from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
-from services.queue.core.entry import Failure, PopId, Popped
+from services.queue.core.entry import FailedPod, Failure, PopId, Popped
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import (
@@ -150,6 +150,41 @@ def _read_commit_pop(_reader: QueueReader, message: queue_pb2.CommitPop) -> tupl
 def _commit_pop(queue: SchedulingQueue, wanted: tuple[PopId, str], at_ns: int) -> Outcome:
     pop, owner = wanted
     return queue.commit_pop(pop, now_ns=at_ns, owner=owner)
+
+
+class _FailedPods(NamedTuple):
+    first_cycle: int
+    pods: list[FailedPod]
+
+
+def _read_commit_unschedulable(
+    reader: QueueReader, message: queue_pb2.CommitUnschedulable
+) -> _FailedPods:
+    uids, failed_by = message.uids, message.failed_by
+    if not uids or not all(uids):
+        raise FieldError("uids", "is required, and no uid may be empty")
+    if message.first_cycle < 1:
+        raise FieldError(
+            "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
+        )
+    failures = [_failure_at(reader, *each) for each in enumerate(message.failures)]
+    if len(failed_by) != len(uids) or max(failed_by) >= len(failures):
+        raise FieldError("failed_by", "must name one of `failures` for each of `uids`")
+    pods = [FailedPod(uid, *failures[each]) for uid, each in zip(uids, failed_by, strict=True)]
+    return _FailedPods(message.first_cycle, pods)
+
+
+def _failure_at(
+    reader: QueueReader, index: int, message: queue_pb2.Failure
+) -> tuple[Failure, LabelSelector | None]:
+    try:
+        return reader.failure(message), reader.spread_selector(message)
+    except FieldError as error:
+        raise FieldError(f"failures[{index}].{error.field}", error.problem) from None
+
+
+def _commit_unschedulable(queue: SchedulingQueue, failed: _FailedPods, at_ns: int) -> Outcome:
+    return queue.commit_unschedulable(failed.pods, first_cycle=failed.first_cycle, now_ns=at_ns)
 
 
 class _FailedPop(NamedTuple):
@@ -313,6 +348,9 @@ _KINDS: Mapping[str, OperationKind] = {
     "delete": OperationKind(read=_read_delete, apply=_delete),
     "pop": OperationKind(read=_read_pop, apply=_pop),
     "commit_pop": OperationKind(read=_read_commit_pop, apply=_commit_pop, untold=_PLAIN | {Popped}),
+    "commit_unschedulable": OperationKind(
+        read=_read_commit_unschedulable, apply=_commit_unschedulable
+    ),
     "add_unschedulable": OperationKind(read=_read_add_unschedulable, apply=_add_unschedulable),
     "done": OperationKind(read=_read_done, apply=_done),
     "move": OperationKind(read=_read_move, apply=_move),

@@ -94,7 +94,7 @@ class QueueReader:
             raise FieldError("gates", _NO_GATES)
         return held
 
-    def failure(self, message: queue_pb2.AddUnschedulable) -> Failure:
+    def failure(self, message: queue_pb2.AddUnschedulable | queue_pb2.Failure) -> Failure:
         """Return why a cycle failed; equal failures are one object."""
         plugins, pending = message.unschedulable_plugins, message.pending_plugins
         if not (plugins or pending or message.error):
@@ -108,7 +108,9 @@ class QueueReader:
             self._failures.clear()
         return self._failures.setdefault(failure, failure)
 
-    def spread_selector(self, message: queue_pb2.AddUnschedulable) -> LabelSelector | None:
+    def spread_selector(
+        self, message: queue_pb2.AddUnschedulable | queue_pb2.Failure
+    ) -> LabelSelector | None:
         """Return what default spread constraints counted; equal ones are one object.
 
         Raises FieldError.

@@ -34,8 +34,8 @@ def _closed(outcome: Closed) -> queue_pb2.OperationResult:
     return queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_CLOSED, text=outcome.text)
 
 
-def _not_next(_outcome: NotNext) -> queue_pb2.OperationResult:
-    return queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_NOT_NEXT)
+def _not_next(outcome: NotNext) -> queue_pb2.OperationResult:
+    return queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_NOT_NEXT, pods=outcome.committed)
 
 
 def _already_present(outcome: AlreadyPresent) -> queue_pb2.OperationResult:

@@ -131,6 +131,12 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         """Take a popped pod back."""
         return self.apply("add_unschedulable", request, pb.AddUnschedulableResponse)
 
+    async def CommitUnschedulable(
+        self, request: pb.CommitUnschedulableRequest, context: _Context
+    ) -> pb.CommitUnschedulableResponse:
+        """Take the next pods and give them back."""
+        return self.apply("commit_unschedulable", request, pb.CommitUnschedulableResponse)
+
     async def Done(self, request: pb.DoneRequest, context: _Context) -> pb.DoneResponse:
         """End a pop."""
         return self.apply("done", request, pb.DoneResponse)
@@ -303,7 +309,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         expire_leases(session, at_ns)
         queue = session.core.queue
         outcome = kind.apply(queue, argument, at_ns)
-        if isinstance(outcome, NotNext):
+        if isinstance(outcome, NotNext) and not outcome.committed:
             at_ns = session.at_ns
         answer = response(
             result=result_message(outcome), next_wakeup_ns=queue.next_wakeup_ns(at_ns) or 0

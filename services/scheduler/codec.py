@@ -11,7 +11,6 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_fields import label_selector_to_message
 from services.rpc.kube_messages import node_to_message, pod_to_message
 from services.scheduler.core.decisions import (
     Binding,
@@ -67,11 +66,10 @@ Messages = Mapping[str, pod_pb2.Pod]
 
 def head_from_message(message: queue_pb2.Head) -> Head:
     """Return a head's value."""
+    pop = message.pop
+    # By place: by keyword this takes longer, and there is one for each attempt.
     return Head(
-        pop=PopId(message.pop.uid, message.pop.cycle),
-        attempts=message.attempts,
-        first_enqueued_ns=message.first_enqueued_ns,
-        queued_ns=message.queued_ns,
+        PopId(pop.uid, pop.cycle), message.attempts, message.first_enqueued_ns, message.queued_ns
     )
 
 
@@ -192,13 +190,7 @@ def _done(step: Done, operation: queue_pb2.Operation) -> None:
 def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
     message = operation.add_unschedulable
     _put_pop(step.pop, message.pop)
-    message.unschedulable_plugins.extend(step.plugins)
-    message.pending_plugins.extend(step.pending_plugins)
-    message.error = step.is_error
-    message.cycle = step.cycle or 0
-    if step.spread_selector is not None:
-        counted = label_selector_to_message(step.spread_selector)
-        message.default_spread_selector.CopyFrom(counted)
+    message.error, message.cycle = True, step.cycle
 
 
 def _flush(step: Flush, operation: queue_pb2.Operation) -> None:
@@ -231,7 +223,9 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
         case Binding():
             _put_binding(verdict, out.bind)
         case Refused():
-            _put_refused(verdict, out.unschedulable)
+            put_refused(verdict, out.unschedulable)
+            if verdict.nomination is not None:
+                _put_preemption(verdict.nomination, out.unschedulable.preemption)
         case Failed():
             out.failure.message = verdict.message
             if verdict.nominated_node_name is not None:
@@ -251,7 +245,8 @@ def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:
         out.score = binding.total
 
 
-def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+def put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+    """Write why a pod fits nowhere."""
     out.message = refused.message
     out.unschedulable_plugins.extend(refused.plugins)
     out.preemption_message = refused.preemption_message
@@ -259,8 +254,6 @@ def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
         out.nominated_node_name = refused.nominated_node_name
     for reason, nodes in refused.reasons:
         out.reasons.add(reason=reason, nodes=nodes)
-    if refused.nomination is not None:
-        _put_preemption(refused.nomination, out.preemption)
 
 
 def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> None:

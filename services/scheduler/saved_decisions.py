@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from services.kube.pod import Pod
-from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Verdict
+from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
 from services.scheduler.core.preemption.outcome import Nominate
 from services.scheduler.core.preemption.pick import DecidedBy
 from services.scheduler.core.queue_steps import Head, PopId
 
 Row = list[Any]
-_BINDING, _REFUSED, _FAILED = "binding", "refused", "failed"
+_BINDING, _REFUSED = "binding", "refused"
 _POD_FIELDS = ("victims", "deletions", "violating", "cleared_nominations", "reprieved")
 
 
@@ -33,8 +33,6 @@ def to_row(
             said = [_BINDING, _binding_to_row(verdict)]
         case Refused():
             said = [_REFUSED, _refused_to_row(verdict, places)]
-        case Failed():
-            said = [_FAILED, [verdict.message, verdict.nominated_node_name]]
         case _:
             raise TypeError(f"{verdict!r} waits for no answer")
     return [uid, cycle, *times, pod, *said]
@@ -52,12 +50,7 @@ def from_row(row: Row, pods: Sequence[Pod]) -> Decision:
 
 
 def _verdict(kind: str, said: Row, pods: Sequence[Pod]) -> Verdict:
-    if kind == _BINDING:
-        return _binding_from_row(said)
-    if kind == _REFUSED:
-        return _refused_from_row(said, pods)
-    message, nominated_node_name = said
-    return Failed(message=message, nominated_node_name=nominated_node_name)
+    return _binding_from_row(said) if kind == _BINDING else _refused_from_row(said, pods)
 
 
 def _binding_to_row(binding: Binding) -> Row:

@@ -16,11 +16,11 @@ from time import perf_counter_ns
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
-from services.kube.value import value
 from services.rpc.errors import FieldError
+from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
-from services.scheduler.codec import MAY_WAIT, head_from_message, put_outcome
-from services.scheduler.core.decisions import Binding, Decision, Skipped
+from services.scheduler.codec import MAY_WAIT, head_from_message
+from services.scheduler.core.decisions import Decision
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import Head
 from services.scheduler.core.registry import SERVED, Registry
@@ -35,19 +35,6 @@ from services.scheduler.queue_client import QueueSession
 BATCH_SIZE = 256
 YIELD_EVERY = 64
 """Decisions after which health checks may answer."""
-
-
-@value()
-class _Taken:
-    """A decision, its first operation's place in the batch, and what it took on the wall.
-
-    `answers` are those of extenders.
-    """
-
-    decision: Decision
-    begin: int
-    wall_ns: int
-    answers: Sequence[scheduler_pb2.ExtenderAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +84,7 @@ class SchedulerSession:
             self._sources.pods = self.intake.messages
         self._batch_size = config.batch_size or BATCH_SIZE
         self.at_ns = -(2**63)
-        self._batch: list[_Taken] = []
+        self._batch = Batch(self.intake.encoder, self.at_ns)
         self._heads: Sequence[queue_pb2.Head] = ()
         self._wakeup_ns = 0
         self._cycle = 0
@@ -184,7 +171,7 @@ class SchedulerSession:
             if self._is_foregone():
                 await self.queue.post(operations)
                 self._heads, self._is_empty = (), True
-                self._settle(len(operations), round_, outcomes)
+                self._settle(outcomes)
                 break
             if operations or not self._heads:
                 foreseen = self._foreseen(operations)
@@ -192,11 +179,12 @@ class SchedulerSession:
                     await self.queue.post(operations)
                     self._heads, self._is_empty = foreseen, not foreseen
                 else:
-                    left -= await self._exchange(operations, round_, outcomes)
+                    left -= await self._exchange(operations, outcomes)
             if not self._heads or (left < most and self.deciding.is_due):
                 break
             count = min(self._batch_size, left)
-            operations = await self._decide(self._heads[:count], round_.at_ns)
+            await self._decide(self._heads[:count], round_.at_ns)
+            operations = self._batch.operations
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
@@ -211,7 +199,7 @@ class SchedulerSession:
             0 < shown < self._batch_size
             and shown == len(self._batch)
             and not self._wakeup_ns
-            and all(isinstance(taken.decision.verdict, Binding) for taken in self._batch)
+            and self._batch.all_bound
         )
 
     def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Head] | None:
@@ -248,7 +236,6 @@ class SchedulerSession:
     async def _exchange(
         self,
         operations: list[queue_pb2.Operation],
-        round_: scheduler_pb2.Round,
         outcomes: scheduler_pb2.RoundOutcomes,
     ) -> int:
         """Commit what was decided, look at the next heads, and count what the queue accepted."""
@@ -260,33 +247,24 @@ class SchedulerSession:
         outcomes.next_wakeup_ns = reply.next_wakeup_ns
         self._heads, self._wakeup_ns = reply.heads, reply.next_wakeup_ns
         self._is_empty = not reply.heads and not reply.next_wakeup_ns
-        return self._settle(reply.applied, round_, outcomes)
+        self.core.undo(self._batch.take_back(reply))
+        return self._settle(outcomes)
 
-    async def _decide(
-        self, heads: Sequence[queue_pb2.Head], now_ns: int
-    ) -> list[queue_pb2.Operation]:
-        """Decide heads in order and return what the queue is told, with `_batch` beside it."""
-        operations: list[queue_pb2.Operation] = []
-        self._batch = []
+    async def _decide(self, heads: Sequence[queue_pb2.Head], now_ns: int) -> None:
+        """Decide heads in order, in a batch of their own."""
+        self._batch = batch = Batch(self.intake.encoder, now_ns)
         for message in heads:
             began = perf_counter_ns()
-            decision, answers = await self._decision(head_from_message(message), now_ns)
-            begin = len(operations)
-            operations += [self.intake.encoder.operation(step, now_ns) for step in decision.steps]
-            taken_ns = perf_counter_ns() - began
-            self._batch.append(_Taken(decision, begin, taken_ns, answers))
+            head = head_from_message(message)
+            if self.deciding.blocks:
+                decision, answers = await self.deciding.run(partial(self._asked, head, now_ns))
+            else:
+                decision, answers = self.core.decide(head, now_ns), ()
+            batch.add(decision, perf_counter_ns() - began, answers)
             if self.deciding.is_due:
                 break
-            if len(self._batch) % YIELD_EVERY == 0:
+            if len(batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
-        return operations
-
-    async def _decision(
-        self, head: Head, now_ns: int
-    ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
-        if not self.deciding.blocks:
-            return self.core.decide(head, now_ns), ()
-        return await self.deciding.run(lambda: self._asked(head, now_ns))
 
     def _asked(
         self, head: Head, now_ns: int
@@ -295,21 +273,14 @@ class SchedulerSession:
         self.answers.begin(head.pop.uid, head.attempts)
         return self.core.decide(head, now_ns), self.answers.taken()
 
-    def _settle(
-        self, applied: int, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
-    ) -> int:
-        """Keep the decisions whose pop the queue accepted, take the others back; count the kept."""
-        kept = [taken for taken in self._batch if taken.begin < applied]
-        self.core.undo([taken.decision for taken in self._batch[len(kept) :]])
-        for taken in kept:
-            if not isinstance(taken.decision.verdict, Skipped):
-                told = outcomes.outcomes.add()
-                put_outcome(taken.decision, round_.at_ns, taken.wall_ns, told)
-                told.extender_answers.extend(taken.answers)
-        self._batch = []
+    def _settle(self, outcomes: scheduler_pb2.RoundOutcomes) -> int:
+        """Answer the decisions that the batch still has, and count them."""
+        batch, kept = self._batch, len(self._batch)
+        batch.put_outcomes(outcomes)
         if kept:
-            self._cycle = kept[-1].decision.head.pop.cycle
-        return len(kept)
+            self._cycle = batch.last_cycle
+        self._batch = Batch(self.intake.encoder, self.at_ns)
+        return kept
 
 
 def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[PatchPod]) -> bool:

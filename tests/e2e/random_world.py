@@ -18,10 +18,24 @@ _VERSIONS = {
 }
 
 
-class RandomWorld:
-    """Rounds made from a seed; answers go back at once, late, or as refusals."""
+def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:
+    """Take out what the wall clock measured."""
+    del outcomes.phases[:]
+    for outcome in outcomes.outcomes:
+        del outcome.phases[:]
+        if outcome.HasField("refusals"):
+            del outcome.refusals.wall_ns[:]
+            del outcome.refusals.steps[:]
 
-    def __init__(self, seed: int) -> None:
+
+class RandomWorld:
+    """Rounds made from a seed; answers go back at once, late, or as refusals.
+
+    `pods_at_once` come together.
+    """
+
+    def __init__(self, seed: int, pods_at_once: int = 1) -> None:
+        self._pods_at_once = pods_at_once
         self._random = random.Random(seed)  # noqa: S311 - a world to test in, no secret
         self._now_s = 0
         self._made = 0
@@ -54,7 +68,7 @@ class RandomWorld:
 
     def decided(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Take what the scheduler decided."""
-        self._unanswered.extend(outcomes.outcomes)
+        self._unanswered.extend(each for each in outcomes.outcomes if not each.HasField("refusals"))
 
     def _first(self) -> Iterator[scheduler_pb2.Event]:
         for name in ("n0", "n1", "n2", "n3", "n4"):
@@ -72,9 +86,12 @@ class RandomWorld:
 
     def _happening(self) -> list[scheduler_pb2.Event]:
         happens = self._random.choice(
-            (self._pod, self._pod, self._pod, self._end, self._end, self._some_node, self._other)
+            (self._pods, self._pods, self._pods, self._end, self._end, self._some_node, self._other)
         )
         return happens()
+
+    def _pods(self) -> list[scheduler_pb2.Event]:
+        return [event for _ in range(self._pods_at_once) for event in self._pod()]
 
     def _pod(self) -> list[scheduler_pb2.Event]:
         self._made += 1

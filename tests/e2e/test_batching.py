@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.workload import generate
+from replay.results.attempts import one_by_one
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import RoundOutcomes
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import SchedulerConfig as Config
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import run
+from tests.e2e.test_scheduler_checkpoints import Talker
 
 BURST_NS = 60 * SECOND_NS
 WORKLOAD = GenerateOptions(
@@ -55,3 +62,41 @@ def test_one_pod_an_exchange_or_a_thousand_give_the_same_bytes(
     assert any(each["preempted"].get("violatesBudget") for each in observed if "preempted" in each)
     assert any("failedScheduling" in each for each in observed)
     assert any("scheduled" in each for each in observed)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[EmbeddedServices]:
+    """Serve scheduler and queue within this process."""
+    with EmbeddedServices(in_process=True) as embedded:
+        yield embedded
+
+
+@pytest.mark.e2e
+@settings(max_examples=8)
+@given(seed=st.integers(0, 2**16), rules=st.sampled_from(["v1.34", "v1.36", "v1.16"]))
+def test_pods_that_wait_together_are_refused_as_one_by_one(
+    services: EmbeddedServices, here: EmbeddedServices, seed: int, rules: str
+) -> None:
+    """Each attempt in its order, with its times and words, and what the queue holds after it."""
+    sides = [(here, 1), (here, 7), (here, 1000), (services, 1000)]
+    talkers = [
+        Talker(side.addresses["scheduler"], Config(seed=seed, rules=rules, batch_size=size))
+        for side, size in sides
+    ]
+    world, longest = RandomWorld(seed, pods_at_once=4), 0
+    for round_ in world.rounds(30):
+        answers = [_outcomes(talker.tell(round_)) for talker in talkers]
+        first, *others = ([*one_by_one(answer)] for answer in answers)
+        assert all(other == first for other in others)
+        world.decided(answers[-1])
+        runs = [len(each.refusals.uids) for each in answers[2].outcomes]
+        longest = max([longest, *runs])
+        states = [talker.state() for talker in talkers]
+        assert all(state == states[0] for state in states[1:])
+    for talker in talkers:
+        talker.close()
+    assert longest > 4
+
+
+def _outcomes(said: bytes) -> RoundOutcomes:
+    return RoundOutcomes.FromString(said)

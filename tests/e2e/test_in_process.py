@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.generate.options import SECOND_NS, GenerateOptions
@@ -25,6 +26,7 @@ from services.telemetry.sampling import Sampling
 from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_scheduler_checkpoints import Talker
+from tests.unit.results import messages
 
 pytestmark = pytest.mark.e2e
 
@@ -138,3 +140,25 @@ def test_what_a_service_does_to_a_message_stays_on_its_side(here: EmbeddedServic
         service.answer()
     service.close()
     assert not pod.HasField("status")
+
+
+@pytest.mark.parametrize("change", ["attempts", "refused_by", "steps"])
+def test_refusals_whose_columns_do_not_fit_together_end_a_replay(
+    here: EmbeddedServices, change: str
+) -> None:
+    """A scheduler of another make may send them; the message names it."""
+    outcome = messages.refused("a", "b", message="none fits")
+    match change:
+        case "attempts":
+            outcome.refusals.attempts.pop()
+        case "refused_by":
+            outcome.refusals.refused_by[1] = 1
+        case "steps":
+            outcome.refusals.steps[0].places[0] = 2
+    service = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
+    told = rpc.StreamResponse(outcomes=[scheduler_pb2.RoundOutcomes(outcomes=[outcome])])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service._session.stream, "receive", lambda: told)
+        with pytest.raises(BackendError, match=r"the scheduler at in-process:.* columns"):
+            service.answer()
+    service.close()

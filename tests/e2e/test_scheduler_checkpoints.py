@@ -12,6 +12,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.workload import generate
+from replay.results.attempts import one_by_one
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1alpha1 import queue_pb2
@@ -20,7 +21,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.client import channel
 from services.rpc.kube_kinds import object_from_json
-from tests.e2e.random_world import RandomWorld
+from tests.e2e.random_world import RandomWorld, forget_times
 from tests.e2e.replays import NO_SPANS
 
 pytestmark = pytest.mark.e2e
@@ -60,9 +61,7 @@ class Talker:
         self.stamp.sequence += 1
         request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
         outcomes = self.stub.RunRound(request, timeout=60).outcomes
-        del outcomes.phases[:]
-        for outcome in outcomes.outcomes:
-            del outcome.phases[:]
+        forget_times(outcomes)
         return bytes(outcomes.SerializeToString(deterministic=True))
 
     def saved(self) -> list[session_pb2.CheckpointChunk]:
@@ -155,7 +154,7 @@ def test_a_restored_session_follows_a_random_world(
         assert moved.state() == whole.state()
         outcomes = _outcomes(said)
         world.decided(outcomes)
-        kinds.update(each.WhichOneof("outcome") or "" for each in outcomes.outcomes)
+        kinds.update(each.WhichOneof("outcome") or "" for each in one_by_one(outcomes))
     assert kinds["bind"] > 5
     assert sum(kinds.values()) > 30
 

@@ -17,7 +17,7 @@ from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import SchedulerSession
-from tests.e2e.random_world import RandomWorld
+from tests.e2e.random_world import RandomWorld, forget_times
 from tests.scheduler_rounds import told
 
 pytestmark = pytest.mark.e2e
@@ -107,10 +107,8 @@ async def _decided(
     for round_ in world.rounds(120):
         outcomes = await told(session, round_)
         world.decided(outcomes)
-        del outcomes.phases[:]
+        forget_times(outcomes)
         outcomes.queue_exchanges = 0
-        for outcome in outcomes.outcomes:
-            del outcome.phases[:]
         answers.append(outcomes)
     await queue.close()
     await link.close()

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, PopId, Popped
+from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
 from services.queue.core.happening import happened
 from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
 from services.queue.core.pod import QueuedPod
@@ -175,6 +175,23 @@ class QueueMachine(RuleBasedStateMachine):
         self.wait(waits_ms)
         for pop_id in sorted(set(self.in_flight) - before):
             self.give_back(pop_id)
+
+    @rule(count=st.integers(1, 4))
+    def refuse_the_next(self, count: int) -> None:
+        """Let several cycles fail in one operation; a copy does it by two operations each."""
+        heads, copy = self.queue.heads(count), self.queue
+        self.queue = SchedulingQueue.restore(self.config, copy.snapshot())
+        failed = [FailedPod(head.pod.uid, Failure()) for head in heads]
+        for head in heads:
+            outcome = self.queue.commit_pop(head.id, now_ns=self.now_ns)
+            assert isinstance(outcome, Popped)
+            self.began(outcome)
+            self.give_back(head.id)
+        told = copy.commit_unschedulable(
+            failed, first_cycle=self.cycle + 1 - len(heads), now_ns=self.now_ns
+        )
+        assert isinstance(told, AlreadyPresent) or told == len(heads)
+        assert copy.snapshot() == self.queue.snapshot()
 
     def give_back(self, pop_id: PopId) -> None:
         """End a pop with a failure."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import ClassVar
 
 import pytest
@@ -18,9 +19,9 @@ from hypothesis.stateful import (
 from services.kube.pod import PodSpec
 from services.queue.core.cluster_event import event_of
 from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, Failure, PopId, Popped
+from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
 from services.queue.core.happening import Happening, happened
-from services.queue.core.outcome import AlreadyPresent, WouldBlock
+from services.queue.core.outcome import AlreadyPresent, NotNext, WouldBlock
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.scheduling_queue import SchedulingQueue
@@ -174,6 +175,33 @@ class TwinMachine(RuleBasedStateMachine):
         for pop_id in sorted(set(self.in_flight) - before):
             self.give_back(pop_id, plugins, pending)
 
+    @rule(plugins=refusers, pending=refusers, count=st.integers(1, 4), stray=st.booleans())
+    def refuse_the_next(
+        self, plugins: set[str], pending: set[str], count: int, stray: bool
+    ) -> None:
+        """Pop pods and give each back at once; the queue does it all in one operation."""
+        heads, now_ns = self.queue.heads(count), self.twin.now_ns
+        failure = Failure(
+            plugins=tuple(sorted(plugins)),
+            pending_plugins=tuple(sorted(pending)),
+            error=not (plugins or pending),
+        )
+        failed = [FailedPod(head.pod.uid, failure) for head in heads]
+        if stray:
+            failed.append(FailedPod("uid-nobody", failure))
+        cycle = self.twin.cycle + 1
+        apart = SchedulingQueue.restore(self.config, self.queue.snapshot())
+        told = self.queue.commit_unschedulable(failed, first_cycle=cycle, now_ns=now_ns)
+        done = commit_one_by_one(apart, heads, failure, now_ns)
+        assert self.queue.snapshot() == apart.snapshot()
+        assert isinstance(told, NotNext) is (done < len(failed))
+        assert not isinstance(told, NotNext) or told.committed == done
+        for head in heads[:done]:
+            stay = self.twin.pop()
+            assert stay is not None
+            assert stay.pod.uid == head.pod.uid
+            self.twin.give_back(stay, self.twin.cycle, plugins, pending)
+
     def give_back(self, pop_id: PopId, plugins: set[str], pending: set[str]) -> None:
         """End a pop with a failure."""
         stay = self.in_flight.pop(pop_id)
@@ -307,6 +335,17 @@ class TwinMachine(RuleBasedStateMachine):
         )
         self.pods[name] = pod
         return pod
+
+
+def commit_one_by_one(
+    queue: SchedulingQueue, heads: Sequence[Popped], failure: Failure, now_ns: int
+) -> int:
+    """Pop and give back by two operations a pod, until another one is next; return how many."""
+    for count, head in enumerate(heads):
+        if isinstance(queue.commit_pop(head.id, now_ns=now_ns), NotNext):
+            return count
+        queue.add_unschedulable(head.id, now_ns=now_ns, failure=failure)
+    return len(heads)
 
 
 Row = tuple[str, int, int, int, int, int, str, tuple[str, ...]]

@@ -51,11 +51,12 @@ class WindowBackoff:
         failures = entry.errors or entry.refusals
         if failures == 0 or self._limits.max_ns == 0:
             return _NO_BACKOFF_NS
-        return self._aligned(entry.timestamp_ns + window_backoff_ns(failures, self._limits))
+        expiry_ns = entry.timestamp_ns + window_backoff_ns(failures, self._limits)
+        return expiry_ns - expiry_ns % self._window_ns
 
     def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
         """Tell whether `entry` still has to wait, its expiry's own moment or second included."""
-        return self.expiry_ns(entry) >= self._aligned(now_ns)
+        return self.expiry_ns(entry) >= now_ns - now_ns % self._window_ns
 
     def due_ns(self, entry: Entry, /) -> int:
         """Return the first moment at which `entry` no longer has to wait."""
@@ -73,6 +74,3 @@ class WindowBackoff:
 
     def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
         """Do nothing: nothing is kept by name."""
-
-    def _aligned(self, time_ns: int) -> int:
-        return time_ns - time_ns % self._window_ns

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from services.kube.selector import LabelSelector
 from services.queue.core.pod import PodKey, QueuedPod
 
 
@@ -71,6 +72,17 @@ class Entry(NamedTuple):
     def with_pod(self, pod: QueuedPod) -> Entry:
         """Return the same stay with a newer version of the pod."""
         return self._replace(pod=pod)
+
+
+class FailedPod(NamedTuple):
+    """A pod that is next, and why its cycle will have failed.
+
+    `spread_selector` is what default spread constraints counted, None where they did not refuse it.
+    """
+
+    uid: str
+    failure: Failure
+    spread_selector: LabelSelector | None = None
 
 
 class PopId(NamedTuple):

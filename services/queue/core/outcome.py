@@ -42,12 +42,13 @@ Pop = Popped | WouldBlock | Closed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotNext:
-    """A commit of a pop that Pop would not return at this moment; nothing has changed.
+    """A commit of a pop that Pop would not return at this moment; nothing has changed by it.
 
-    `next` is what it would return.
+    `next` is what it would return. Of several commits at once, `committed` went before.
     """
 
     next: Pop
+    committed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

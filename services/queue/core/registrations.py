@@ -59,10 +59,12 @@ class Plan:
         """Return what `happening` means to `pod`; a pending plugin's word skips the backoff."""
         if self.settled is not None:
             return self.settled
-        if any(hint(pod, happening) for hint in self.pending):
-            return _AT_ONCE
-        if any(hint(pod, happening) for hint in self.refused):
-            return _AFTER_BACKOFF
+        for hint in self.pending:
+            if hint(pod, happening):
+                return _AT_ONCE
+        for hint in self.refused:
+            if hint(pod, happening):
+                return _AFTER_BACKOFF
         return _SKIP
 
 

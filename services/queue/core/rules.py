@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.queue.core.entry import Entry, Failure, Popped
+from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, Requeued
@@ -63,11 +63,15 @@ class QueueRules(Protocol):
         """Return what the next `count` pops would take, in order."""
         ...
 
+    def next(self) -> Entry | None:
+        """Return what `take` would take out."""
+        ...
+
     def take(self) -> Entry | None:
         """Take out what is popped now, None where nothing can be."""
         ...
 
-    def begun(self, popped: Popped, /) -> None:
+    def begun(self, uid: str, /) -> None:
         """Note that a pod is in flight."""
         ...
 
@@ -76,9 +80,12 @@ class QueueRules(Protocol):
         ...
 
     def give_back(
-        self, popped: Popped, pod: QueuedPod, failure: Failure, cycle: int, /
+        self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
-        """Take back a pod whose cycle failed; `cycle` is what older rules compare."""
+        """Take back a pod whose cycle failed, after the stay that its pop ended.
+
+        `cycle` is what older rules compare.
+        """
         ...
 
     def put_back(self, entry: Entry, /) -> None:

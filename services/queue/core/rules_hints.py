@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from services.queue.core import incoming
 from services.queue.core.cluster_event import FORCE_ACTIVATE
-from services.queue.core.entry import Entry, Popped
+from services.queue.core.entry import Entry
 from services.queue.core.happening import Happening
 from services.queue.core.in_flight_events import InFlightEvents
 from services.queue.core.incoming import SubQueue
@@ -67,6 +67,8 @@ class HintRules(RulesV134):
     def requeue_failed(self, entry: Entry, _cycle: int, /) -> SubQueue:
         """Put a pod back as what has happened since its pop says."""
         verdict = self._since_pop(entry)
+        if verdict is _SKIP:
+            return self._queues.park(entry, incoming.SCHEDULE_ATTEMPT_FAILURE)
         return self.requeue(entry, verdict, incoming.SCHEDULE_ATTEMPT_FAILURE)
 
     def _since_pop(self, entry: Entry) -> Verdict:
@@ -93,9 +95,9 @@ class HintRules(RulesV134):
         """Tell whether the pod is in flight."""
         return entry.pod.uid in self._in_flight
 
-    def begun(self, popped: Popped, /) -> None:
+    def begun(self, uid: str, /) -> None:
         """Remember events for the pod from now on."""
-        self._in_flight.begin(popped.entry.pod.uid)
+        self._in_flight.begin(uid)
 
     def ended(self, uid: str, /) -> None:
         """Remember events for the pod no longer."""

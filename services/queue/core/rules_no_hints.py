@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from services.queue.core import incoming
 from services.queue.core.cluster_event import POD_UPDATE
-from services.queue.core.entry import Entry, Popped
+from services.queue.core.entry import Entry
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.pod import PodRef, QueuedPod
@@ -46,7 +46,7 @@ class NoHintRules(RulesV134):
         """Answer no: a pod can be in flight twice."""
         return False
 
-    def begun(self, popped: Popped, /) -> None:
+    def begun(self, uid: str, /) -> None:
         """Do nothing: the cycle says it all."""
 
     def ended(self, uid: str, /) -> None:

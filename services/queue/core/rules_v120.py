@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from services.queue.core import incoming
-from services.queue.core.entry import Entry, Failure, Popped
+from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
@@ -97,18 +97,22 @@ class RulesV120:
         """Return the first active entries."""
         return self._queues.active.first(count)
 
+    def next(self) -> Entry | None:
+        """Return the first active entry."""
+        return self._queues.active.peek()
+
     def take(self) -> Entry | None:
         """Take out the first active entry."""
         return self._queues.active.pop()
 
-    def begun(self, popped: Popped, /) -> None:
+    def begun(self, uid: str, /) -> None:
         """Do nothing: the cycle says it all."""
 
     def ended(self, uid: str, /) -> None:
         """Do nothing: the cycle says it all."""
 
     def give_back(
-        self, popped: Popped, pod: QueuedPod, failure: Failure, cycle: int, /
+        self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
         """Take back a pod whose cycle failed.
 
@@ -128,8 +132,8 @@ class RulesV120:
         entry = Entry(
             pod=pod,
             timestamp_ns=parts.now_ns,
-            initial_attempt_ns=popped.entry.initial_attempt_ns,
-            attempts=popped.attempts,
+            initial_attempt_ns=stay.initial_attempt_ns,
+            attempts=stay.attempts + 1,
             sequence=parts.next_sequence(),
             failure=failure,
         )

@@ -22,7 +22,7 @@ from services.queue.core.cluster_event import (
     UNSCHEDULABLE_TIMEOUT,
     event_of,
 )
-from services.queue.core.entry import Entry, Failure, Popped
+from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
@@ -143,10 +143,6 @@ class RulesV134(ABC):
 
     def upcoming(self, count: int, /) -> list[Entry]:
         """Return the first active entries, then those that back off, but for duplicates."""
-        if count == 1:
-            first = self._queues.active.peek()
-            if first is not None and not self.is_duplicate(first):
-                return [first]
         found: list[Entry] = []
         seen: set[str] = set()
         for entry in self._in_pop_order():
@@ -161,6 +157,15 @@ class RulesV134(ABC):
         active = self._queues.active.in_order()
         return chain(active, self._queues.backoff.in_order()) if self._pops_backing_off else active
 
+    def next(self) -> Entry | None:
+        """Return the first entry that is no duplicate."""
+        first = self._queues.active.peek()
+        if first is None and self._pops_backing_off:
+            first = self._queues.backoff.peek()
+        if first is None or not self.is_duplicate(first):
+            return first
+        return next(iter(self.upcoming(1)), None)
+
     def take(self) -> Entry | None:
         """Take out the next pod, from backoffQ where activeQ has none; duplicates are dropped."""
         while (entry := self._queues.active.pop()) is not None:
@@ -173,7 +178,7 @@ class RulesV134(ABC):
         return None
 
     def give_back(
-        self, popped: Popped, pod: QueuedPod, failure: Failure, cycle: int, /
+        self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
         """Take back a pod whose cycle failed, by plugins or by an error, and end the pop.
 
@@ -188,16 +193,16 @@ class RulesV134(ABC):
         by_plugins = failure.is_refusal
         self._registered.meet(failure.plugins)
         self._registered.meet(failure.pending_plugins)
-        known, parts = popped.entry, self._parts
+        parts = self._parts
         entry = Entry(
             pod,
             parts.now_ns,
-            known.initial_attempt_ns,
-            known.attempts + 1,
+            stay.initial_attempt_ns,
+            stay.attempts + 1,
             parts.next_sequence(),
             failure,
-            known.refusals + by_plugins,
-            0 if by_plugins else known.errors + 1,
+            stay.refusals + by_plugins,
+            0 if by_plugins else stay.errors + 1,
         )
         where = self.requeue_failed(entry, cycle)
         self.ended(pod.uid)

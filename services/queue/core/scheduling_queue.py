@@ -14,13 +14,13 @@ and v1.16 internal/queue/scheduling_queue.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from services.kube.selector import LabelSelector
 from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, Failure, PopId, Popped
+from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.mode import MODES
@@ -141,16 +141,44 @@ class SchedulingQueue:
 
     def commit_pop(self, pop_id: PopId, *, now_ns: int, owner: str = "") -> Popped | NotNext:
         """Pop, provided that Pop would return exactly `pop_id` now; else change nothing."""
-        upcoming = self._rules.upcoming(1)
-        if not upcoming:
-            return NotNext(next=self._nothing())
-        entry, cycle = upcoming[0], self._parts.scheduling_cycle + 1
-        if pop_id != (entry.pod.uid, cycle):
-            return NotNext(next=self._parts.as_popped(entry, cycle))
+        entry = self._take_next(pop_id.uid, pop_id.cycle, now_ns)
+        return self._not_next() if entry is None else self._begin_cycle(entry, owner)
+
+    def commit_unschedulable(
+        self, failed: Sequence[FailedPod], *, first_cycle: int, now_ns: int
+    ) -> int | AlreadyPresent | NotNext:
+        """Do for each pod in order what `commit_pop` and `add_unschedulable` do; return how many.
+
+        The first pop is that of `first_cycle`. Ends before the first pod that Pop would not return.
+        The first pod that stands in a sub-queue already is what is returned of it.
+        """
+        rules = self._rules
+        refused: AlreadyPresent | None = None
+        for cycle, (uid, failure, selector) in enumerate(failed, first_cycle):
+            stay = self._take_next(uid, cycle, now_ns)
+            if stay is None:
+                return self._not_next(cycle - first_cycle)
+            self._parts.scheduling_cycle = cycle
+            rules.begun(uid)
+            pod = stay.pod if selector is None else stay.pod._replace(spread_selector=selector)
+            outcome = rules.give_back(stay, pod, failure, cycle)
+            if refused is None and type(outcome) is AlreadyPresent:
+                refused = outcome
+        return len(failed) if refused is None else refused
+
+    def _take_next(self, uid: str, cycle: int, now_ns: int) -> Entry | None:
+        """Take out the next pod where it is this one and begins this cycle; else change nothing."""
+        entry = self._rules.next()
+        if entry is None or entry.pod.uid != uid or cycle != self._parts.scheduling_cycle + 1:
+            return None
         self._parts.advance(now_ns)
         taken = self._rules.take()
         assert taken is entry
-        return self._begin_cycle(entry, owner)
+        return taken
+
+    def _not_next(self, committed: int = 0) -> NotNext:
+        heads = self.heads(1)
+        return NotNext(next=heads[0] if heads else self._nothing(), committed=committed)
 
     def _nothing(self) -> Pop:
         return self._mode.closed if self._parts.closed else WouldBlock()
@@ -160,7 +188,7 @@ class SchedulingQueue:
         parts.scheduling_cycle += 1
         popped = parts.as_popped(entry, parts.scheduling_cycle, owner)
         popped = parts.pops.begin(popped, parts.now_ns)
-        self._rules.begun(popped)
+        self._rules.begun(entry.pod.uid)
         return popped
 
     def add_unschedulable(
@@ -190,7 +218,8 @@ class SchedulingQueue:
             pod = pod._replace(gates=gates)
         if spread_selector is not None:
             pod = pod._replace(spread_selector=spread_selector)
-        return self._rules.give_back(popped, pod, failure, popped.cycle if cycle is None else cycle)
+        cycle = popped.cycle if cycle is None else cycle
+        return self._rules.give_back(popped.entry, pod, failure, cycle)
 
     def done(self, pop_id: PopId) -> Done:
         """End a pop whose pod needs no further cycle. Its nomination stays."""

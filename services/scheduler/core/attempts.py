@@ -39,16 +39,19 @@ from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
-    AddUnschedulable,
     CommitPop,
+    CommitUnschedulable,
     DeleteNomination,
     Nominate,
     QueueStep,
+    WhyFailed,
 )
 from services.scheduler.core.refusals import Refusals
 from services.scheduler.core.rules import QueueRules
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
+
+_ERROR = WhyFailed(is_error=True)
 
 
 class Attempts:
@@ -208,18 +211,13 @@ class Attempts:
 
         A failed attempt waits for no plugin.
         """
-        requeue = AddUnschedulable(pop=attempt.head.pop, is_error=True)
-        if isinstance(verdict, Refused):
-            requeue = AddUnschedulable(
-                pop=attempt.head.pop,
-                plugins=verdict.plugins,
-                pending_plugins=verdict.pending_plugins,
-                is_error=not verdict.plugins and not verdict.pending_plugins,
-                spread_selector=self._spread_selector(pod, verdict),
-            )
+        why = _ERROR
+        if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
+            selector = self._spread_selector(pod, verdict)
+            why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
         self._mirror.given_back(pod)
         cleared = self._nominate(pod, verdict.nominated_node_name)
-        steps = (CommitPop(attempt.head.pop), requeue, *cleared, *after)
+        steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
         return attempt.decided(verdict, steps, phases_ns)
 
     def _spread_selector(self, pod: Pod, verdict: Refused) -> LabelSelector | None:

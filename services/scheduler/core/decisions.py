@@ -108,6 +108,11 @@ class Decision:
         return self.pod
 
     @property
+    def awaits_answer(self) -> bool:
+        """Tell whether the world may refuse to carry out what was decided."""
+        return isinstance(self.verdict, Binding) or self.nomination is not None
+
+    @property
     def nomination(self) -> Nomination | None:
         """Return how room is made for the pod, if it is."""
         return self.verdict.nomination if isinstance(self.verdict, Refused) else None

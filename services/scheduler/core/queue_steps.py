@@ -32,19 +32,31 @@ class CommitPop:
     pop: PopId
 
 
-@value(kw_only=True)
-class AddUnschedulable:
-    """Give a pop back. `cycle` is the queue's cycle at the failure, None for the pop's own.
+class WhyFailed(NamedTuple):
+    """The plugins that refused a pod, or an error.
 
     `spread_selector` picks the pods that default spread constraints counted, where they refused.
     """
 
-    pop: PopId
     plugins: tuple[str, ...] = ()
     pending_plugins: tuple[str, ...] = ()
     is_error: bool = False
-    cycle: int | None = None
     spread_selector: LabelSelector | None = None
+
+
+class CommitUnschedulable(NamedTuple):
+    """Take exactly this head and give it back."""
+
+    pop: PopId
+    why: WhyFailed
+
+
+@value()
+class AddUnschedulable:
+    """Give a pop back after an error; `cycle` is the queue's cycle at that time."""
+
+    pop: PopId
+    cycle: int
 
 
 @value()
@@ -86,6 +98,7 @@ class Flush:
 QueueStep = (
     QueueOperation
     | CommitPop
+    | CommitUnschedulable
     | AddUnschedulable
     | Done
     | Nominate

@@ -183,7 +183,8 @@ class Scheduler:
         cycle = self._cycles[pod.spec.scheduler_name]
         decision = self._attempts.schedule(cycle, attempt, pod, now_ns)
         self._note_given_back(cycle.framework, decision)
-        self._unanswered[head.pop] = decision
+        if decision.awaits_answer:
+            self._unanswered[head.pop] = decision
         return decision
 
     def _before(self, head: Head, pod: Pod | None) -> Attempt:
@@ -368,7 +369,7 @@ class Scheduler:
             return [Done(pop)]
         self._mirror.given_back(self.pods[pod.uid])
         self._waiting.listens(pod.uid, for_pods=True)
-        requeue = AddUnschedulable(pop=pop, is_error=True, cycle=self._latest_cycle)
+        requeue = AddUnschedulable(pop, self._latest_cycle)
         if not self._queue.moves_after_failed_binding:
             return [requeue]
         return [requeue, events.after_failed_binding(pod)]

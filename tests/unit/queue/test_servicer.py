@@ -155,6 +155,75 @@ def test_a_pods_failure_may_bring_its_newer_version() -> None:
     assert [nomination.node_name for nomination in state.nominations] == ["n"]
 
 
+def failing(*names: str, cycle: int = 1) -> queue_pb2.Operation:
+    """Return the operation that pops pods and gives them back, the first by one plugin more."""
+    message = queue_pb2.CommitUnschedulable(first_cycle=cycle)
+    message.failures.add(unschedulable_plugins=["NodeResourcesFit", "NodeAffinity"])
+    message.failures.add(unschedulable_plugins=["NodeResourcesFit"])
+    message.uids.extend(f"uid-{name}" for name in names)
+    message.failed_by.extend(min(place, 1) for place in range(len(names)))
+    return queue_pb2.Operation(at_ns=seconds(1), commit_unschedulable=message)
+
+
+def test_pods_that_fail_one_after_the_other_are_one_operation() -> None:
+    """Each has its own reason, attempt and time, and nothing is told of them."""
+    harness = Harness(mode="v1.34")
+    answer = harness.send(add("a"), add("b"), add("c"), failing("a", "b"), heads=3)
+    assert (answer.applied, list(answer.results)) == (4, [])
+    assert [(head.pod.name, head.pop.cycle) for head in answer.heads] == [("c", 3)]
+    rows = [
+        (each.pod.name, each.attempts, each.queued_ns, list(each.unschedulable_plugins))
+        for each in harness.dump().entries
+        if each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
+    ]
+    assert rows == [
+        ("a", 1, seconds(1), ["NodeAffinity", "NodeResourcesFit"]),
+        ("b", 1, seconds(1), ["NodeResourcesFit"]),
+    ]
+
+
+def test_a_pod_that_is_not_next_ends_the_operation_and_says_how_many_went_before() -> None:
+    """What went before stays done, at its time; nothing after it is applied."""
+    harness = Harness(mode="v1.34")
+    answer = harness.send(
+        add("a"), add("b"), failing("a", "c", "b"), add("d", at_ns=seconds(1)), heads=3
+    )
+    (refused,) = answer.results
+    assert answer.applied == refused.index == 2
+    assert refused.result.code == queue_pb2.OUTCOME_CODE_NOT_NEXT
+    assert refused.result.pods == 1
+    assert head_names(answer) == ["b"]
+    assert harness.dump().at_ns == seconds(1)
+    answer = harness.send(failing("b", cycle=7))
+    assert (answer.applied, answer.results[0].result.pods) == (0, 0)
+    assert [head.pop.cycle for head in harness.send(heads=1).heads] == [2]
+
+
+@pytest.mark.parametrize(
+    ("field", "change"),
+    [
+        ("uids", {"uids": []}),
+        ("uids", {"uids": ["uid-a", ""]}),
+        ("first_cycle", {"first_cycle": 0}),
+        ("failed_by", {"failed_by": [0]}),
+        ("failed_by", {"failed_by": [0, 2]}),
+    ],
+)
+def test_pods_without_a_reason_or_a_cycle_are_refused(
+    field: str, change: dict[str, object]
+) -> None:
+    """Nothing of the batch is applied."""
+    harness = Harness(mode="v1.34")
+    wrong = failing("a", "b")
+    for name, value in change.items():
+        wrong.commit_unschedulable.ClearField(name)  # type: ignore[arg-type] # a field's name
+        wrong.commit_unschedulable.MergeFrom(queue_pb2.CommitUnschedulable(**{name: value}))  # type: ignore[arg-type] # as given
+    with pytest.raises(FieldError) as error:
+        harness.send(add("a"), add("b"), wrong)
+    assert error.value.field == f"operations[2].commit_unschedulable.{field}"
+    assert not harness.dump().entries
+
+
 def test_a_failures_cycle_is_the_pops_unless_another_is_given() -> None:
     """A move in cycle 2 is late for the pop of cycle 1, and early for a failure in cycle 3."""
     for cycle, stands in ((0, "BACKOFF"), (3, "UNSCHEDULABLE")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from replay.world.conditions import timestamp
+from replay.world.journal import FailedAttempt
 from reprieve.kube.v1alpha1 import node_pb2, object_pb2, object_ref_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
@@ -128,12 +129,32 @@ def scheduled(name: str, node_name: str, at_s: int = 0, waited_s: int = 0) -> tr
     return entry
 
 
-def failed(name: str, message: str, at_s: int = 0) -> trace_pb2.Decision:
+def failed_attempt(name: str, message: str, at_s: int = 0) -> FailedAttempt:
     """Return an attempt that bound nothing."""
-    entry = decision(name, at_s)
-    entry.observed.failed_scheduling.message = message
-    entry.observed.failed_scheduling.reason = "Unschedulable"
-    return entry
+    at_ns = START_NS + at_s * SECOND_NS
+    return FailedAttempt(at_ns, 1, object_ref(name), message, 1, "Unschedulable")
+
+
+def failed(name: str, message: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return the decision of an attempt that bound nothing."""
+    return failed_attempt(name, message, at_s).decision()
+
+
+def refused(*names: str, message: str, reason: str = "Insufficient cpu") -> scheduler_pb2.Outcome:
+    """Return the outcome of pods that were refused one after the other, at the start."""
+    outcome = scheduler_pb2.Outcome(at_ns=START_NS)
+    refusals = outcome.refusals
+    verdict = refusals.verdicts.add(message=message)
+    verdict.reasons.add(reason=reason, nodes=1)
+    refusals.uids.extend(f"uid-{name}" for name in names)
+    for column, value in ((refusals.attempts, 1), (refusals.refused_by, 0)):
+        column.extend([value] * len(names))
+    for times in (refusals.first_enqueued_ns, refusals.queued_ns):
+        times.extend([START_NS] * len(names))
+    refusals.first_cycle = 1
+    refusals.wall_ns.extend(range(1, len(names) + 1))
+    refusals.steps.add(name="RunFilterPlugins", places=[0], wall_ns=[1])
+    return outcome
 
 
 def nominated(name: str, node_name: str, *victims: str, at_s: int = 0) -> trace_pb2.Decision:

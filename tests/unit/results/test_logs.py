@@ -14,9 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.results import round_log
-from replay.results.decision_log import DecisionLog, line, read_decisions, read_entries
+from replay.results.decision_log import (
+    DecisionLog,
+    failed_line,
+    line,
+    read_decisions,
+    read_entries,
+)
 from replay.results.errors import RunError
 from replay.results.round_log import RoundLog, read_rounds
+from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.results import messages
@@ -200,3 +207,20 @@ def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
     ):
         log.close()
         log.close()
+
+
+@given(
+    st.builds(
+        FailedAttempt,
+        _TIMES,
+        st.integers(0, 2),
+        st.integers(1, 2**62),
+        st.builds(messages.object_ref, _TEXTS),
+        _TEXTS,
+        st.integers(0, 2**31 - 1),
+        _TEXTS,
+    )
+)
+def test_the_line_of_a_failed_attempt_is_that_of_its_decision(attempt: FailedAttempt) -> None:
+    """Whatever its texts hold, and where a value is a default."""
+    assert failed_line(attempt) == line(attempt.decision())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.results.phases import phases_of
 from replay.results.pod_spans import PodSpans
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Delivery, Span
@@ -47,7 +46,7 @@ def _played(play: Callable[[PodSpans], None], share: float = 1.0) -> Collected:
 def _life(spans: PodSpans) -> None:
     spans.created(messages.START_NS, messages.pod_message("a", priority=5))
     bound = messages.bound("a", "n", 3, queued_s=1)
-    spans.outcome(bound, phases_of(bound))
+    spans.outcome(bound)
     spans.decided(messages.scheduled("a", "n", 3))
     spans.decided(messages.started("a", 4))
     spans.decided(messages.finished("a", 9))

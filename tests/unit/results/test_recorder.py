@@ -15,6 +15,7 @@ from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.sampling import Sampling
 from tests.unit.results import messages
+from tests.unit.results.test_round_spans import Kept
 
 _SHORTAGE = "0/1 nodes are available: 1 Insufficient cpu."
 
@@ -35,7 +36,7 @@ def _play(recorder: Recorder) -> None:
     recorder.round_told(first)
     recorder.outcomes(first, _outcomes(messages.bound("a", "n"), messages.unschedulable("b", "-")))
     recorder.decided(messages.scheduled("a", "n", waited_s=2))
-    recorder.decided(messages.failed("b", _SHORTAGE))
+    recorder.failed([messages.failed_attempt("b", _SHORTAGE)])
     recorder.decided(messages.nominated("b", "n", "low"))
     recorder.decided(messages.preempted("low", "b"))
     recorder.decided(messages.evicted("fat", ""))
@@ -72,6 +73,35 @@ def test_a_pod_that_waits_is_known_with_its_last_reasons(run: RunDirectory) -> N
     assert list(waiting) == ["uid-b"]
     assert waiting["uid-b"].message == _SHORTAGE
     assert waiting["uid-b"].reasons == ("Insufficient cpu",)
+
+
+def test_attempts_that_are_told_together_are_counted_each(run: RunDirectory) -> None:
+    """Latencies, reasons and spans; a step that one of them went through counts once."""
+    spans = Kept()
+    recorder = Recorder(run, spans=spans, sampling=Sampling(1.0))
+    round_ = messages.round_of(*(messages.added(messages.pod_message(name)) for name in "abc"))
+    recorder.round_told(round_)
+    recorder.outcomes(round_, _outcomes(messages.refused("a", "b", "c", message=_SHORTAGE)))
+    recorder.close()
+    tally = recorder.tally
+    assert (tally.cycles, tally.failed_reasons) == (3, {"Insufficient cpu": 3})
+    assert [pod.reasons for pod in tally.waiting.values()] == [("Insufficient cpu",)] * 3
+    steps = run.latencies()["steps"]
+    assert [steps[name]["count"] for name in ("schedulingCycle", "RunFilterPlugins")] == [3, 1]
+    assert steps["schedulingCycle"]["sum_ns"] == 1 + 2 + 3
+    assert steps["runRound"]["pods"] == 3
+    cycles = [each for each in spans.spans if each.name == "schedulingCycle"]
+    shared, *own = cycles
+    assert (shared.attributes["reprieve.pods"], shared.end_ns - shared.start_ns) == (3, 6)
+    walls = [each.attributes["reprieve.wall_ns.schedulingCycle"] for each in own]
+    assert walls == [1, 2, 3]
+    assert ["reprieve.wall_ns.RunFilterPlugins" in each.attributes for each in own] == [
+        True,
+        False,
+        False,
+    ]
+    assert all(each.attributes["reprieve.message"] == _SHORTAGE for each in own)
+    assert sum(each.name == "queue.wait" for each in spans.spans) == 3
 
 
 def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.results.phases import phases_of
+from replay.results.attempts import steps_of
 from replay.results.round_spans import RoundSpans
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
@@ -41,8 +41,7 @@ def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
     kept = Kept()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     made = outcomes(3)
-    cycles = map(phases_of, made.outcomes)
-    context = spans.exchanged(100, 50, scheduler_pb2.Round(), made, cycles)
+    context = spans.exchanged(100, 50, scheduler_pb2.Round(), made, steps_of(made))
     found = {span.name: span for span in kept.spans}
     assert context == found["runRound"].context
     cycle, filters = found["schedulingCycle"], found["RunFilterPlugins"]
@@ -57,7 +56,7 @@ def test_a_round_that_tried_no_pod_has_no_span() -> None:
     """It is counted in the run's own span."""
     kept = Kept()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
-    assert spans.exchanged(0, 1, scheduler_pb2.Round(), scheduler_pb2.RoundOutcomes(), ()) is None
+    assert spans.exchanged(0, 1, scheduler_pb2.Round(), scheduler_pb2.RoundOutcomes(), {}) is None
     spans.close(9)
     assert [(span.name, span.attributes["reprieve.rounds"]) for span in kept.spans] == [
         ("replay", 1)

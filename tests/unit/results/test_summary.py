@@ -42,7 +42,7 @@ def summary(tmp_path: Path) -> Summary:
     outcomes.phases.add(name="queueExchange", wall_ns=5)
     recorder.outcomes(round_, outcomes)
     for number, name in enumerate(names[1:8]):
-        recorder.decided(messages.failed(name, _MESSAGE if number else "no nodes"))
+        recorder.failed([messages.failed_attempt(name, _MESSAGE if number else "no nodes")])
         recorder.decided(messages.preempted(f"v{number}", name))
     recorder.decided(messages.evicted("e", "memory.available"))
     recorder.measured("synchronize", 0, 1_500_000, 1)

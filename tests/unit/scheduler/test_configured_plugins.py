@@ -42,7 +42,7 @@ from services.scheduler.core.profile import (
     Point,
     Profile,
 )
-from services.scheduler.core.queue_steps import AddUnschedulable, Head, PopId
+from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.registry import SERVED
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
@@ -127,8 +127,8 @@ def test_a_failed_cycle_is_told_the_queue_as_an_error() -> None:
     head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
     decision = scheduler.decide(head, 0)
     assert isinstance(decision.verdict, Failed)
-    (step,) = [step for step in decision.steps if isinstance(step, AddUnschedulable)]
-    assert (step.is_error, step.plugins) == (True, ())
+    (step,) = [step for step in decision.steps if isinstance(step, CommitUnschedulable)]
+    assert (step.why.is_error, step.why.plugins) == (True, ())
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.options import Options
 from services.scheduler.core.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
-from services.scheduler.core.queue_steps import AddUnschedulable, Head, PopId
+from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.extenders.connect import connected, without_ignored
@@ -128,8 +128,8 @@ def test_reasons_are_counted_in_the_fit_error_by_their_strength() -> None:
         "2 Preemption is not helpful for scheduling."
     )
     assert verdict.plugins == ("Extender",)
-    requeue = next(step for step in decision.steps if isinstance(step, AddUnschedulable))
-    assert not requeue.is_error
+    requeue = next(step for step in decision.steps if isinstance(step, CommitUnschedulable))
+    assert not requeue.why.is_error
 
 
 def test_an_extender_may_name_nodes_that_nobody_knows() -> None:

@@ -12,12 +12,14 @@ from services.queue.config_codec import config_from_message
 from services.queue.core.happening import happened
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
+from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration
+from services.scheduler.core.decisions import Decision
 from services.scheduler.core.options import Options
 from services.scheduler.core.plugin_args import DefaultingType, PodTopologySpreadArgs
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.queue_steps import AddUnschedulable, Head, PopId
+from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
@@ -77,7 +79,7 @@ def test_only_a_queue_with_hints_is_told_of_profiles() -> None:
     assert not asked("v1.20").profiles
 
 
-def refused_by_defaults() -> AddUnschedulable:
+def refused_by_defaults() -> Decision:
     """Return how a pod is given back that no node's zone label lets in."""
     constraint = TopologySpreadConstraint(
         max_skew=1,
@@ -95,17 +97,20 @@ def refused_by_defaults() -> AddUnschedulable:
     pod = make_pod().label("app", "web").obj()
     scheduler.put_pod(pod)
     head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
-    steps = scheduler.decide(head, 0).steps
-    return next(step for step in steps if isinstance(step, AddUnschedulable))
+    return scheduler.decide(head, 0)
 
 
 def test_a_refusal_by_default_constraints_says_which_pods_were_counted() -> None:
     """Those that the pod's service selects."""
-    step = refused_by_defaults()
-    assert step.plugins == ("PodTopologySpread",)
+    decision = refused_by_defaults()
+    (step,) = decision.steps
+    assert isinstance(step, CommitUnschedulable)
+    assert step.why.plugins == ("PodTopologySpread",)
     counted = LabelSelector(requirements=(requirement("app", "In", "web"),))
-    assert step.spread_selector == counted
+    assert step.why.spread_selector == counted
     encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, lambda _: True)
-    message = encoder.operation(step, 0).add_unschedulable
+    batch = Batch(encoder, 0)
+    batch.add(decision, 0, ())
+    (message,) = batch.operations[0].commit_unschedulable.failures
     (told,) = message.default_spread_selector.match_expressions
     assert (told.key, told.operator, list(told.values)) == ("app", "In", ["web"])

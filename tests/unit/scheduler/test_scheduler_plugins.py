@@ -24,7 +24,7 @@ from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nomina
 from services.scheduler.core.preemption.pick import TieBreak
 from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.profile import PluginSetting, Profile
-from services.scheduler.core.queue_steps import AddUnschedulable, DeleteNomination, Head, PopId
+from services.scheduler.core.queue_steps import CommitUnschedulable, DeleteNomination, Head, PopId
 from services.scheduler.core.registry import SERVED
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
@@ -127,9 +127,9 @@ def columns(scheduler: Scheduler) -> tuple[int, int]:
     return column(scheduler, "seats"), column(scheduler, "reserved")
 
 
-def requeued(decision: Decision) -> AddUnschedulable:
+def requeued(decision: Decision) -> CommitUnschedulable:
     """Return how the pod went back to the queue."""
-    return next(step for step in decision.steps if isinstance(step, AddUnschedulable))
+    return next(step for step in decision.steps if isinstance(step, CommitUnschedulable))
 
 
 @pytest.mark.parametrize("point", ["reserve", "permit"])
@@ -142,8 +142,8 @@ def test_a_refusal_before_the_binding_is_unschedulable_by_its_plugin(point: str)
     assert verdict.message == "0/1 nodes are available: 1 no seat."
     assert (verdict.plugins, verdict.reasons) == (("Seats",), (("no seat", 1),))
     assert verdict.nominated_node_name == ""
-    assert requeued(decision).plugins == ("Seats",)
-    assert not requeued(decision).is_error
+    assert requeued(decision).why.plugins == ("Seats",)
+    assert not requeued(decision).why.is_error
     assert any(isinstance(step, DeleteNomination) for step in decision.steps)
     assert columns(scheduler) == (0, 0)
 
@@ -154,7 +154,7 @@ def test_a_refusal_by_pre_bind_waits_for_no_plugin_and_moves_the_others() -> Non
     decision = decide(scheduler, make_pod().label("prebind", "UNSCHEDULABLE").obj())
     assert isinstance(decision.verdict, Refused)
     assert (decision.verdict.message, decision.verdict.plugins) == ("no seat", ())
-    assert requeued(decision).is_error
+    assert requeued(decision).why.is_error
     assert isinstance(decision.steps[-1], Move)
     assert columns(scheduler) == (0, 0)
 
@@ -165,7 +165,7 @@ def test_an_error_stays_an_error(point: str) -> None:
     scheduler = scheduler_with("Seats")
     decision = decide(scheduler, make_pod().label(point, "ERROR").obj())
     assert decision.verdict == Failed(message="running plugin 'Seats': no seat")
-    assert requeued(decision).is_error
+    assert requeued(decision).why.is_error
     assert columns(scheduler) == (0, 0)
 
 

@@ -169,3 +169,57 @@ def test_a_queue_is_not_waited_for_where_its_answer_is_known(
     assert sorted(name for name, _ in bound(outcomes)) == [f"p{index}" for index in range(PODS)]
     assert (queue.exchanges, queue.uids, outcomes.more) == (exchanges, [], False)
     assert outcomes.next_wakeup_ns == wakeup_ns
+
+
+class Halting(Fifo):
+    """A queue that takes but the first pod of several that are given back, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given_back: list[tuple[int, list[str], list[list[str]]]] = []
+
+    async def exchange(
+        self, operations: Sequence[queue_pb2.Operation], heads: int
+    ) -> queue_service_pb2.StreamResponse:
+        """Apply operations until that one, and show what is next with the cycles that follow."""
+        runs = [each for each in operations if each.HasField("commit_unschedulable")]
+        taken = 0
+        for run in (each.commit_unschedulable for each in runs):
+            halts = not self.given_back and len(run.uids) > 1
+            taken = 1 if halts else len(run.uids)
+            names = [list(each.unschedulable_plugins) for each in run.failures]
+            self.given_back.append((run.first_cycle, list(run.uids), names))
+            del self.uids[:taken]
+            if halts:
+                break
+        self._apply(operations)
+        answer = queue_service_pb2.StreamResponse(applied=len(operations))
+        if len(self.given_back) == 1 and runs:
+            answer.applied = operations.index(runs[0])
+            answer.results.add(index=answer.applied).result.pods = taken
+        for cycle, uid in enumerate(self.uids[:heads], 1 + bool(self.given_back)):
+            head = answer.heads.add(attempts=1)
+            head.pop.uid, head.pop.cycle = uid, cycle
+        return answer
+
+
+def test_what_the_queue_left_of_several_refusals_is_decided_anew() -> None:
+    """Each pod is told once, in its order, with the cycle under which the queue took it."""
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    queue = Halting()
+    asked: Any = queue
+    session = SchedulerSession(options, asked, scheduler_pb2.SchedulerConfig())
+    round_ = first_round()
+    del round_.events[:2]
+    small = node_to_message(make_node("small").capacity(cpu="0", memory="9Gi").obj())
+    round_.events.insert(0, scheduler_pb2.Event(at_ns=1))
+    round_.events[0].add.node.CopyFrom(small)
+    outcomes = asyncio.run(told(session, round_))
+    committed = [each.refusals for each in outcomes.outcomes]
+    uids = [uid for each in committed for uid in each.uids]
+    assert [(each.first_cycle, len(each.uids)) for each in committed] == [(1, 1), (2, PODS - 1)]
+    assert uids == [each.add.pod.metadata.uid for each in round_.events[1:]]
+    assert [len(each.verdicts) for each in committed] == [1, 1]
+    fit = [["NodeResourcesFit"]]
+    assert queue.given_back == [(1, uids, fit), (2, uids[1:], fit)]
+    assert not session.core.unanswered()

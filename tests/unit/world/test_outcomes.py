@@ -223,3 +223,49 @@ def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -
     assert answers[0].message == 'pods "p" not found'
     assert not world.pod("low").is_terminating
     assert world.events() == []
+
+
+def refusals(*uids: str, messages: tuple[str, ...] = ("no",)) -> scheduler_pb2.Outcome:
+    """Return the outcome of pods that were refused; the last message is all others'."""
+    outcome = scheduler_pb2.Outcome()
+    for message in messages:
+        outcome.refusals.verdicts.add(message=message)
+    for place, uid in enumerate(uids):
+        outcome.refusals.uids.append(uid)
+        outcome.refusals.attempts.append(place + 1)
+        outcome.refusals.refused_by.append(min(place, len(messages) - 1))
+    return outcome
+
+
+def test_pods_that_were_refused_together_get_each_their_status() -> None:
+    """In their order, without an answer; nothing is written again, nor for a pod that has gone."""
+    world = make_world()
+    world.feed(0, create_pod(make_pod("q")))
+    world.events()
+    told = refusals("uid-q", "uid-gone", "uid-p", messages=("none", "lost", "full"))
+    assert apply(world, told) == []
+    assert condition(world, "q", "PodScheduled") == ("False", "Unschedulable", "none")
+    assert condition(world, "p", "PodScheduled") == ("False", "Unschedulable", "full")
+    assert world.events() == ["patch", "patch"]
+    failed = [each.observed.failed_scheduling for each in world.entries]
+    assert [(each.message, each.attempts) for each in failed] == [("none", 1), ("full", 3)]
+    assert [each.sequence for each in world.entries] == [1, 2]
+    assert apply(world, told) == []
+    assert world.events() == []
+    assert world.cluster.all_tried()
+
+
+def test_a_nomination_that_a_refusal_ends_stands_after_its_attempt() -> None:
+    """Among the attempts that are told with it."""
+    world = make_world()
+    world.feed(0, create_pod(make_pod("q")))
+    world.pod("p").message.status.nominated_node_name = "n"
+    told = refusals("uid-p", "uid-q")
+    told.refusals.verdicts[0].nominated_node_name = ""
+    apply(world, told)
+    assert not world.pod("p").message.status.nominated_node_name
+    kinds = [
+        (each.observed.WhichOneof("observed"), each.observed.object.name) for each in world.entries
+    ]
+    assert kinds == [("failed_scheduling", "p"), ("nominated", "p"), ("failed_scheduling", "q")]
+    assert [each.sequence for each in world.entries] == [1, 2, 3]
