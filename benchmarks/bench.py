@@ -68,6 +68,8 @@ class Measured:
     bound: int
     attempts: int
     rounds: int
+    messages: int
+    windows: Mapping[str, int]
     exchanges: int
     cpu_s: Mapping[str, float]
     peak_bytes: Mapping[str, int]
@@ -80,13 +82,13 @@ class Item:
     metric: str
     unit: str
     values: Sequence[float]
-    process: str = ""
+    of: str = ""
 
     def as_mapping(self, row: str) -> dict[str, object]:
         """Return it as one of scheduler_perf's dataItems."""
         labels = {"Name": row, "Metric": self.metric}
-        if self.process:
-            labels["Process"] = self.process
+        if self.of:
+            labels["EndedSince" if self.metric == "Windows" else "Process"] = self.of
         values = self.values
         data = {"Median": median(values), "Min": min(values), "Max": max(values)}
         return {"data": data, "unit": self.unit, "labels": labels}
@@ -216,6 +218,8 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         bound=summary.decided.bound,
         attempts=summary.attempts,
         rounds=summary.rounds,
+        messages=summary.messages,
+        windows={each.name: each.count for each in summary.windows},
         exchanges=summary.queue_exchanges,
         cpu_s=cpu_s | {name: each.cpu_s for name, each in usage.items()},
         peak_bytes={"replay": _peak_bytes()}
@@ -246,6 +250,8 @@ def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         bound=summary["decided"]["bound"],
         attempts=summary["attempts"],
         rounds=summary["rounds"],
+        messages=summary["messages"],
+        windows={each["name"]: each["count"] for each in summary["windows"]},
         exchanges=summary["queue_exchanges"],
         cpu_s={"together": cpu_s},
         peak_bytes={"largest": after.ru_maxrss * 1024},
@@ -265,8 +271,8 @@ def _peak_bytes() -> int:
 def items(row: Row, runs: Sequence[Measured]) -> list[Item]:
     """Return a row's figures."""
 
-    def item(metric: str, unit: str, of: Callable[[Measured], float], process: str = "") -> Item:
-        return Item(metric=metric, unit=unit, values=[of(run) for run in runs], process=process)
+    def item(metric: str, unit: str, value: Callable[[Measured], float], of: str = "") -> Item:
+        return Item(metric=metric, unit=unit, values=[value(run) for run in runs], of=of)
 
     found = [
         item("SchedulingThroughput", row.unit, lambda run: run.counted / run.phase_s),
@@ -276,10 +282,13 @@ def items(row: Row, runs: Sequence[Measured]) -> list[Item]:
         item("PodsBound", "pods", lambda run: run.bound),
         item("Attempts", "attempts", lambda run: run.attempts),
         item("Rounds", "rounds", lambda run: run.rounds),
+        item("PodsPerMessage", "pods", lambda run: run.pods / max(1, run.messages)),
         item("QueueExchangesPerPod", "exchanges", lambda run: run.exchanges / max(1, run.pods)),
         item("CPUPerPod", "us", lambda run: sum(run.cpu_s.values()) / max(1, run.pods) * 1e6),
         item("PeakMemory", "MiB", lambda run: sum(run.peak_bytes.values()) / MIB),
     ]
+    for why in dict.fromkeys(why for run in runs for why in run.windows):
+        found.append(item("Windows", "windows", partial(_windows, why=why), why))
     if len(runs[0].cpu_s) > 1:
         for name in runs[0].cpu_s:
             found += [
@@ -293,20 +302,24 @@ def _cpu_us(run: Measured, *, name: str) -> float:
     return run.cpu_s[name] / max(1, run.pods) * 1e6
 
 
+def _windows(run: Measured, *, why: str) -> float:
+    return run.windows.get(why, 0)
+
+
 def _peak_mib(run: Measured, *, name: str) -> float:
     return run.peak_bytes[name] / MIB
 
 
-_HEADS = ("ROW", "RATE", "UPSTREAM", "WALL", "EXCHANGES", "ROUNDS", "MEMORY")
+_HEADS = ("ROW", "RATE", "UPSTREAM", "WALL", "PODS/MESSAGE", "EXCHANGES", "MEMORY")
 
 
 def _line(row: str, rate: str, upstream: str, wall: str, *rest: str) -> str:
-    exchanges, rounds, memory = rest
-    return f"{row:<36}{rate:>18}{upstream:>10}{wall:>10}{exchanges:>11}{rounds:>9}{memory:>11}"
+    together, exchanges, memory = rest
+    return f"{row:<36}{rate:>18}{upstream:>10}{wall:>10}{together:>14}{exchanges:>11}{memory:>11}"
 
 
 def _medians(each: Sequence[Item]) -> dict[tuple[str, str], float]:
-    return {(item.metric, item.process): median(item.values) for item in each}
+    return {(item.metric, item.of): median(item.values) for item in each}
 
 
 def _first_line(row: Row, each: Sequence[Item]) -> str:
@@ -317,8 +330,8 @@ def _first_line(row: Row, each: Sequence[Item]) -> str:
         "" if row.unit == RUNS else f"{rate:,.0f} {row.unit}",
         row.upstream.figure if row.upstream else "",
         f"{found['WallTime', '']:,.2f} s",
+        f"{found['PodsPerMessage', '']:,.1f}",
         f"{found['QueueExchangesPerPod', '']:,.3f}",
-        f"{found['Rounds', '']:,.0f}",
         f"{found['PeakMemory', '']:,.0f} MiB",
     )
 

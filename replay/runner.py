@@ -179,6 +179,8 @@ def run_replay(
             spans=delivery,
             span_choice=str(settings.sampling),
             services=_services(settings),
+            messages=replay.messages,
+            windows_ended=replay.windows_ended,
         )
         run.write_summary(summary.to_mapping())
         stopped_ns = {

@@ -12,11 +12,11 @@ from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Any, Self
 
-from replay.results.attempts import pods_of, steps_of
+from replay.results.attempts import steps_of
 from replay.results.clocks import VirtualClock, WallClock
 from replay.results.pod_spans import PodSpans
 from replay.results.round_log import RoundLog
-from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, RoundSpans
+from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, Exchange, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
 from replay.world.journal import FailedAttempt
@@ -52,6 +52,8 @@ class Recorder:
         self._answers_log: RoundLog | None = None
         self._began_ns = perf_counter_ns()
         self._told_ns: deque[int] = deque()
+        self._exchange: Exchange | None = None
+        self._within: SpanContext | None = None
         self._epoch_ns = time_ns() - self._began_ns
         self._sink = spans
         self._pod_spans: PodSpans | None = None
@@ -91,23 +93,34 @@ class Recorder:
                         self._pod_added(event)
                 case "delete":
                     self.tally.pod_gone(event.delete.uid)
-        self._told_ns.append(perf_counter_ns())
+        if self._exchange is None:
+            self._told_ns.append(perf_counter_ns())
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Count what the scheduler answered."""
-        told_ns = self._told_ns.popleft()
-        taken_ns = perf_counter_ns() - told_ns
-        self.tally.step(RUN_ROUND, taken_ns, pods_of(outcomes))
+        if self._exchange is None:
+            self._exchange = Exchange(round_)
+            if self._round_spans is not None:
+                self._within = self._round_spans.begun(outcomes)
         steps = steps_of(outcomes)
         self.tally.outcomes(outcomes, steps)
-        within: SpanContext | None = None
-        if self._round_spans is not None:
-            began_ns = self._epoch_ns + told_ns
-            within = self._round_spans.exchanged(began_ns, taken_ns, round_, outcomes, steps)
+        self._exchange.add(round_, outcomes, steps)
         self._write_answers(round_, outcomes)
         if self._pod_spans is not None:
             for outcome in outcomes.outcomes:
-                self._pod_spans.outcome(outcome, within)
+                self._pod_spans.outcome(outcome, self._within)
+        if not outcomes.goes_on:
+            self._exchanged(self._exchange)
+            self._exchange = None
+
+    def _exchanged(self, exchange: Exchange) -> None:
+        """Count a message to the scheduler, whose last round was answered just now."""
+        told_ns = self._told_ns.popleft()
+        taken_ns = perf_counter_ns() - told_ns
+        self.tally.step(RUN_ROUND, taken_ns, exchange.pods)
+        if self._round_spans is not None:
+            began_ns = self._epoch_ns + told_ns
+            self._round_spans.ended(self._within, began_ns, taken_ns, exchange)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Write down a decision and count it."""

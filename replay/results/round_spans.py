@@ -1,9 +1,10 @@
 """A trace for the run, in wall time: the exchanges with the services.
 
     replay
-    ├── runRound                 from a round's telling to its outcomes
+    ├── runRound                 from a message to the scheduler to its outcomes, with how many
+    │   │                        rounds it told
     │   ├── queueExchange        one of the scheduler's exchanges with its queue
-    │   └── schedulingCycle      all cycles of the round, with their number of pods
+    │   └── schedulingCycle      all cycles of these rounds, with their number of pods
     │       ├── RunFilterPlugins
     │       └── RunScorePlugins, RunPostFilterPlugins, ...
     └── synchronize              an exchange with the eviction service
@@ -20,12 +21,38 @@ from types import MappingProxyType
 
 from replay.results.attempts import CYCLE, Steps, pods_of
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.session.v1alpha1 import session_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
 RUN = "replay"
 RUN_ROUND = "runRound"
 NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
+
+
+class Exchange:
+    """A message to the scheduler: the `first` round that it told, and those of its window."""
+
+    def __init__(self, first: scheduler_pb2.Round) -> None:
+        self.first = first
+        self.rounds = 0
+        self.events = 0
+        self.pods = 0
+        self.queue_exchanges = 0
+        self.phases: list[session_pb2.Phase] = []
+        self.steps: dict[str, list[int]] = {}
+
+    def add(
+        self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps
+    ) -> None:
+        """Count a round of it, whose cycles took `steps`."""
+        self.rounds += 1
+        self.events += len(round_.events)
+        self.pods += pods_of(outcomes)
+        self.queue_exchanges += outcomes.queue_exchanges
+        self.phases += outcomes.phases
+        for name, walls_ns in steps.items():
+            self.steps.setdefault(name, []).extend(walls_ns)
 
 
 class RoundSpans:
@@ -40,6 +67,7 @@ class RoundSpans:
         assert ids is not None  # noqa: S101 - a share of 1 keeps everything
         self._ids = ids
         self._root = SpanContext(ids.trace_id, ids.next_span_id())
+        self._exchanges = 0
         self._rounds = 0
 
     @property
@@ -47,42 +75,44 @@ class RoundSpans:
         """Return the context of the run's own span."""
         return self._root
 
-    def exchanged(
-        self,
-        began_ns: int,
-        taken_ns: int,
-        round_: scheduler_pb2.Round,
-        outcomes: scheduler_pb2.RoundOutcomes,
-        steps: Steps,
-    ) -> SpanContext | None:
-        """End the spans of a round that was told at `began_ns`, ns since the Unix epoch.
+    def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
+        """Return the context of an exchange whose first round came to `outcomes`.
 
-        `steps` are those of its cycles. They are known by what they took only: they are shown one
-        after the other from the round's beginning. Returns the round's context, None where it has
-        no span.
+        None where it has no span.
         """
-        self._rounds += 1
-        pods = pods_of(outcomes)
-        if not pods:
+        self._exchanges += 1
+        if not pods_of(outcomes):
             return None
-        if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._rounds)):
+        if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._exchanges)):
             return None
+        return self._context()
+
+    def ended(
+        self, context: SpanContext | None, began_ns: int, taken_ns: int, exchange: Exchange
+    ) -> None:
+        """End the spans of an exchange that began at `began_ns`, ns since the Unix epoch.
+
+        The steps of its cycles are known by what they took only: they are shown one after the other
+        from its beginning.
+        """
+        self._rounds += exchange.rounds
+        if context is None:
+            return
         attributes: dict[str, Attribute] = {
-            "reprieve.at_ns": round_.at_ns,
-            "reprieve.round": round_.round,
-            "reprieve.events": len(round_.events),
-            "reprieve.pods": pods,
-            "reprieve.queue_exchanges": outcomes.queue_exchanges,
+            "reprieve.at_ns": exchange.first.at_ns,
+            "reprieve.round": exchange.first.round,
+            "reprieve.rounds": exchange.rounds,
+            "reprieve.events": exchange.events,
+            "reprieve.pods": exchange.pods,
+            "reprieve.queue_exchanges": exchange.queue_exchanges,
         }
-        context = self._context()
         self._sink.end(
             Span(RUN_ROUND, context, self._root.span_id, began_ns, began_ns + taken_ns, attributes)
         )
-        for phase in outcomes.phases:
+        for phase in exchange.phases:
             self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
             began_ns += phase.wall_ns
-        self._cycles(context, began_ns, steps)
-        return context
+        self._cycles(context, began_ns, exchange.steps)
 
     def stepped(
         self,

@@ -16,6 +16,7 @@ from replay.results.tally import Tally
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}
+_NO_WINDOWS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +129,8 @@ class Summary:
     """All that a run came to. Times are ns; start and end since the Unix epoch, virtual.
 
     namespaces: those of the pods. services: where each ran, an address or how it was started.
+    messages: to the scheduler; one may hold a window of several rounds. windows: how many, by what
+    ended them.
     """
 
     run: str
@@ -138,6 +141,8 @@ class Summary:
     services: Mapping[str, str]
     pods: int
     rounds: int
+    messages: int
+    windows: tuple[Count, ...]
     instants: int
     attempts: int
     queue_exchanges: int
@@ -185,6 +190,8 @@ def summarize(
     eviction_not_judged: str = "",
     services: Mapping[str, str] = _NO_SERVICES,
     warnings: Iterable[str] = (),
+    messages: int = 0,
+    windows_ended: Mapping[str, int] = _NO_WINDOWS,
     spans: Delivery,
     span_choice: str,
 ) -> Summary:
@@ -192,7 +199,8 @@ def summarize(
 
     `notes` are the journal's by (kind, text); `eviction_not_judged` says why no eviction could be
     decided, "" where one could; `services` says where each service ran, and `warnings` what they
-    said of their configuration; `span_choice` as services.telemetry.sampling.Sampling prints it.
+    said of their configuration; `messages` went to the scheduler, and `windows_ended` counts those
+    that told several rounds; `span_choice` as services.telemetry.sampling.Sampling prints it.
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
@@ -206,6 +214,8 @@ def summarize(
         services=dict(services),
         pods=tally.pods,
         rounds=tally.rounds,
+        messages=messages,
+        windows=_counts(Counter(windows_ended)),
         instants=tally.instants,
         attempts=tally.cycles,
         queue_exchanges=tally.queue_exchanges,

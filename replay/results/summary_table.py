@@ -25,6 +25,8 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
     _print_unbound(summary, console, shown)
     _print_waits(summary, console)
     _print_latencies(summary, console)
+    if wide:
+        _print_windows(summary, console)
     _print_notes(summary, console, shown)
     _print_spans(summary, console)
 
@@ -35,7 +37,7 @@ def _print_head(summary: Summary, console: Console) -> None:
         f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
         f"{durations.wall(summary.wall_ns)}{_where(summary)}\n"
         f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
-        f"{summary.rounds:,} rounds, {summary.batch_size_mean:.2f} a batch",
+        f"{summary.rounds:,} rounds{_windows(summary)}, {summary.batch_size_mean:.2f} a batch",
         highlight=False,
     )
 
@@ -50,6 +52,11 @@ def _where(summary: Summary) -> str:
     """Return how the services ran where that was not as usual: processes of their own."""
     ran = sorted(set(summary.services.values()) - {EMBEDDED})
     return f" ({', '.join(ran)})" if ran else ""
+
+
+def _windows(summary: Summary) -> str:
+    """Return how many messages told the rounds where some told several."""
+    return f" ({summary.messages:,} messages)" if summary.windows else ""
 
 
 def _print_decided(summary: Summary, console: Console, shown: int | None) -> None:
@@ -140,6 +147,15 @@ def _print_latencies(summary: Summary, console: Console) -> None:
     for each in summary.latencies:
         table.add_row(escape(each.step), *_quantiles(each.wall, durations.wall))
     _print(console, table, title="Wall time of each step")
+
+
+def _print_windows(summary: Summary, console: Console) -> None:
+    if not summary.windows:
+        return
+    table = _table(("WINDOWS", "right"), "ENDED SINCE")
+    for each in summary.windows:
+        table.add_row(f"{each.count:,}", escape(each.name))
+    _print(console, table, title="Rounds told ahead")
 
 
 def _print_notes(summary: Summary, console: Console, shown: int | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -151,6 +151,16 @@ class Replay:
     def rounds(self) -> int:
         """Return how many rounds were told."""
         return self._told.count
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages told them."""
+        return self._told.messages
+
+    @property
+    def windows_ended(self) -> Mapping[str, int]:
+        """Return how many windows of rounds ended, by what ended them."""
+        return self._windows.ended
 
     @property
     def is_ahead(self) -> bool:
@@ -305,7 +315,7 @@ class Replay:
         window = self._window(now_ns, source) if self._told.may_look_ahead else ()
         for outcomes in self._told.outcomes(self.cluster.take_events(), window):
             if not self._told.is_ahead:
-                self._windows.drop()
+                self._windows.close(broke_off=self._told.broke_off)
             ready = self._costs.ready(now_ns, outcomes.outcomes)
             self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns

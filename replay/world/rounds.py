@@ -54,7 +54,8 @@ class Rounds:
     With `one_by_one` a round takes one pod at most, and pods that are left ask for a round again.
 
     What the scheduler said may wait does so until there is more to tell. It keeps its order and its
-    times, so that only fewer messages show that it has waited.
+    times, so that only fewer messages show that it has waited. `messages` counts those;
+    `broke_off` tells that the last one was not run to the end of its window.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class Rounds:
         self._ahead: deque[Foreseen] = deque()
         self._may_wait: Urgency | None = None
         self._cannot_wait = False
+        self.broke_off = False
         self.count = 0
+        self.messages = 0
         self.last_events: Sequence[scheduler_pb2.Event] = ()
 
     def begin(self, now_ns: int, number: int, *, tick: bool) -> None:
@@ -161,6 +164,7 @@ class Rounds:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()
             if not outcomes.goes_on:
+                self.broke_off = bool(self._ahead)
                 self._ahead.clear()
             self._has_more = outcomes.more and self._one_by_one
             if outcomes.more and not self._one_by_one:
@@ -191,6 +195,7 @@ class Rounds:
         if self._ahead:
             _check(self._ahead.popleft(), round_)
         else:
+            self.messages += 1
             self._ahead.extend(window)
             self._scheduler.tell(round_, window)
         self._observer.round_told(round_)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -32,6 +32,10 @@ from reprieve.trace.v1alpha1 import trace_pb2
 ROUNDS_MAX = 256
 EVENTS_MAX = 4096
 """How many rounds and events a window has at the most."""
+FULL = "it was full"
+END = "nothing more was to come"
+NOT_BOUND = "a pod was not bound at once"
+LOOKED_AT = "a pod came with an owner, a budget or usage, or cannot be taken"
 
 
 class _Coming(NamedTuple):
@@ -55,7 +59,8 @@ class Windows:
     """Foresees what comes after a round.
 
     `is_plain` tells whether nothing in the world looks at a pod but its kubelet, and `collects_ns`
-    when pods that have ended are collected once so many more have at a time.
+    when pods that have ended are collected once so many more have at a time. `ended` counts the
+    windows by what ended them.
     """
 
     def __init__(
@@ -81,6 +86,9 @@ class Windows:
         self._names: set[str] = set()
         self._ended = 0
         self._until_ns = 0
+        self._is_open = False
+        self._why = END
+        self.ended: Counter[str] = Counter()
 
     def foresee(
         self, now_ns: int, records: Iterator[trace_pb2.Record], until_ns: int | None
@@ -94,13 +102,17 @@ class Windows:
             return []
         self._drafts, self._coming, self._names, self._ended = {}, [], set(), 0
         self._until_ns = NEVER_NS if until_ns is None else until_ns + 1
+        self._why = END
         window: list[scheduler_service_pb2.Foreseen] = []
         events: list[scheduler_pb2.Event] = []
         confirmations = self._bind(now_ns, bound)
         count = 0
         for moment in self._moments(records):
             pods = self._settled(moment) if moment.at_ns > now_ns else None
-            if pods is None or moment.at_ns >= self._until_ns:
+            if pods is None:
+                break
+            if moment.at_ns >= self._until_ns:
+                self._why = END
                 break
             events += [admitted.event for admitted in pods]
             events += [
@@ -112,13 +124,21 @@ class Windows:
             window.append(scheduler_service_pb2.Foreseen(confirmations=confirmations, round=round_))
             count += len(confirmations) + len(events)
             if len(window) >= ROUNDS_MAX or count >= EVENTS_MAX:
+                self._why = FULL
                 break
             confirmations = self._bind(moment.at_ns, [admitted.pod for admitted in pods])
             events = []
+        self._is_open = bool(window)
         return window
 
-    def drop(self) -> None:
-        """Forget what was foreseen and has not come to be."""
+    def close(self, *, broke_off: bool) -> None:
+        """Forget what was foreseen and has not come to be.
+
+        `broke_off` tells that the scheduler did not run all of the last window's rounds.
+        """
+        if self._is_open:
+            self.ended[NOT_BOUND if broke_off else self._why] += 1
+        self._is_open = False
         for pod in self._drafted:
             pod.foreseen = None
         self._drafted = []
@@ -154,8 +174,10 @@ class Windows:
 
     def _settled(self, moment: _Moment) -> list[Admitted] | None:
         """Return the pods that come at a moment which no decision can change, None for another."""
-        if not all(self._is_settled(moment.at_ns, *step) for step in moment.steps):
-            return None
+        for kind, pod in moment.steps:
+            if not self._is_settled(moment.at_ns, kind, pod):
+                self._why = kind.value
+                return None
         pods: list[Admitted] = []
         for record in moment.records:
             match record.WhichOneof("record"):
@@ -164,12 +186,15 @@ class Windows:
                 case "pod_create":
                     admitted = self._inputs.foresee(moment.at_ns, record)
                     if admitted is None or not self._may_be_bound(admitted.pod):
+                        self._why = LOOKED_AT
                         return None
                     pods.append(admitted)
-                case _:
+                case told:
+                    self._why = f"the trace tells of something else: {told}"
                     return None
         names = {admitted.pod.key for admitted in pods} | {admitted.pod.uid for admitted in pods}
         if len(names) < 2 * len(pods) or not names.isdisjoint(self._names):
+            self._why = LOOKED_AT
             return None
         self._names |= names
         return pods

@@ -213,7 +213,6 @@ def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
     st.builds(
         FailedAttempt,
         _TIMES,
-        st.integers(0, 2),
         st.integers(1, 2**62),
         st.builds(messages.object_ref, _TEXTS),
         _TEXTS,

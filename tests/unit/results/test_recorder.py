@@ -91,7 +91,7 @@ def test_attempts_that_are_told_together_are_counted_each(run: RunDirectory) -> 
     assert steps["schedulingCycle"]["sum_ns"] == 1 + 2 + 3
     assert steps["runRound"]["pods"] == 3
     cycles = [each for each in spans.spans if each.name == "schedulingCycle"]
-    shared, *own = cycles
+    *own, shared = cycles
     assert (shared.attributes["reprieve.pods"], shared.end_ns - shared.start_ns) == (3, 6)
     walls = [each.attributes["reprieve.wall_ns.schedulingCycle"] for each in own]
     assert walls == [1, 2, 3]

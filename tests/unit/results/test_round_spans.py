@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from replay.results.attempts import steps_of
-from replay.results.round_spans import RoundSpans
+from replay.results.round_spans import Exchange, RoundSpans
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
-from services.telemetry.span import Delivery, Span
+from services.telemetry.span import Delivery, Span, SpanContext
+
+CYCLES = ("schedulingCycle", "RunFilterPlugins")
 
 
 class Kept:
@@ -36,12 +38,34 @@ def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
     return made
 
 
+def exchanged(spans: RoundSpans, *told: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
+    """End the spans of an exchange of these rounds, which took 50 ns from 100 ns on."""
+    exchange = Exchange(scheduler_pb2.Round())
+    for each in told:
+        exchange.add(scheduler_pb2.Round(), each, steps_of(each))
+    context = spans.begun(told[0])
+    spans.ended(context, 100, 50, exchange)
+    return context
+
+
+def test_the_rounds_of_a_window_share_their_spans() -> None:
+    """Their pods are counted together, and each exchange with the queue has its own."""
+    kept = Kept()
+    spans = RoundSpans(kept, Sampling(1.0), 0, 0)
+    exchanged(spans, outcomes(2), outcomes(1))
+    spans.close(9)
+    names = [span.name for span in kept.spans]
+    assert names == ["runRound", *["queueExchange"] * 2, *CYCLES, "replay"]
+    found = {span.name: span.attributes for span in kept.spans}
+    assert found["runRound"]["reprieve.rounds"] == found["replay"]["reprieve.rounds"] == 2
+    assert found["schedulingCycle"]["reprieve.pods"] == 3
+
+
 def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
     """Three cycles are one schedulingCycle of three pods, with the filters below it."""
     kept = Kept()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
-    made = outcomes(3)
-    context = spans.exchanged(100, 50, scheduler_pb2.Round(), made, steps_of(made))
+    context = exchanged(spans, outcomes(3))
     found = {span.name: span for span in kept.spans}
     assert context == found["runRound"].context
     cycle, filters = found["schedulingCycle"], found["RunFilterPlugins"]
@@ -56,7 +80,7 @@ def test_a_round_that_tried_no_pod_has_no_span() -> None:
     """It is counted in the run's own span."""
     kept = Kept()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
-    assert spans.exchanged(0, 1, scheduler_pb2.Round(), scheduler_pb2.RoundOutcomes(), {}) is None
+    assert exchanged(spans, scheduler_pb2.RoundOutcomes()) is None
     spans.close(9)
     assert [(span.name, span.attributes["reprieve.rounds"]) for span in kept.spans] == [
         ("replay", 1)
