@@ -156,9 +156,7 @@ class Cycle:
         self, pod: Pod, attempt: int, outlook: Outlook, tried: dict[int, Status], laps: Laps
     ) -> Suggested | Unschedulable | Errored:
         shape, overridden = outlook.shape, outlook.overridden
-        refuser = shape.refuser
-        if np.count_nonzero(refuser) < len(refuser):
-            refuser = overridden_by(refuser, overridden)
+        refuser = overridden_by(shape.refuser, overridden)
         laps.take("Filter")
         message = filter_error(shape, refuser, overridden) or score_error(shape, refuser)
         if message:
@@ -221,8 +219,7 @@ def filter_error_text(failure: Status) -> str:
 
 def score_error(shape: Shape, refuser: Int8s) -> str:
     """Return how scoring fails, "" where it does not or where one node at most is to be scored."""
-    several = len(refuser) - np.count_nonzero(refuser) > 1
-    return shape.score_failure if several else ""
+    return shape.score_failure if len(refuser) - np.count_nonzero(refuser) > 1 else ""
 
 
 class Laps:

@@ -141,10 +141,6 @@ class Framework:
             return (pod.spec, pod.node_name, *asked)
         return (pod.spec, pod.node_name) if pod.node_name else pod.spec
 
-    def shape_key(self, pod: Pod) -> Hashable:
-        """Return what pods of one shape have in common."""
-        return self._key(pod)
-
     def dry_run(self, pod: Pod, row: int) -> NodeDryRun:
         """Return one node to be changed hypothetically for `pod`."""
         return NodeDryRun(pod, row, self.shape(pod), self.snapshot)

@@ -145,8 +145,12 @@ class Outlook:
     def mark(self) -> Hashable:
         """Return what differs whenever any row may have to be looked at again."""
         catalog = self._snapshot.catalog
-        epochs = (catalog.namespace_epoch, catalog.workload_epoch, catalog.storage_epoch)
-        return object() if self._forgets else (self.shape.epoch, *epochs)
+        return (
+            object() if self._forgets else self.shape.epoch,
+            catalog.namespace_epoch,
+            catalog.workload_epoch,
+            catalog.storage_epoch,
+        )
 
     def sync(self, pod: Pod) -> None:
         """Bring the verdicts up to date for an attempt of `pod`, which is of the shape."""

@@ -116,7 +116,9 @@ class Surveyor:
         runs.put(opened.rows, opened.codes)
         if len(opened.rows) < len(rows):
             others = rows[~curable]
-            runs.put(others, np.full_like(others, reprieve.NOT_TRIED))
+            codes = np.empty(len(others), dtype=np.int64)
+            codes.fill(reprieve.NOT_TRIED)
+            runs.put(others, codes)
         return reprieve.CANDIDATE not in runs.answers() or self._judge(pod, outlook, now_ns)
 
     def _judge(self, pod: Pod, outlook: Outlook, now_ns: int) -> bool:
