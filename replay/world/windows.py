@@ -120,8 +120,10 @@ class Windows:
             ]
             if not pods:
                 continue
-            round_ = scheduler_pb2.Round(at_ns=moment.at_ns, events=events)
-            window.append(scheduler_service_pb2.Foreseen(confirmations=confirmations, round=round_))
+            foreseen = scheduler_service_pb2.Foreseen(confirmations=confirmations)
+            foreseen.round.at_ns = moment.at_ns
+            foreseen.round.events.extend(events)
+            window.append(foreseen)
             count += len(confirmations) + len(events)
             if len(window) >= ROUNDS_MAX or count >= EVENTS_MAX:
                 self._why = FULL
