@@ -60,8 +60,7 @@ def _queue(server: grpc.aio.Server) -> None:
 
 
 def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
-    from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
-    from services.scheduler.queue_client import QueueLink  # noqa: PLC0415
+    from services.scheduler.queue_client import QueueLink  # noqa: PLC0415 - when needed
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
     from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
 
@@ -69,7 +68,6 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
         registry = registry_with(os.environ.get(VARIABLE, "").split())
     except PluginLoadError as error:
         raise UnavailableError(str(error)) from error
-    warm_up()
     servicer = SchedulerServicer(QueueLink(queue_address), registry=registry)
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
 

@@ -75,7 +75,8 @@ async def _serve(
     link = connect()
 
     def register(server: grpc.aio.Server) -> None:
-        warm_up()
+        if not listen.watch_stdin:
+            warm_up()
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(link), server)
 
     await serve("scheduler", FULL_NAME, register, listen)

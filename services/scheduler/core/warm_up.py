@@ -13,6 +13,7 @@ from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import LabelSelector
 from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.taints import Taint, TaintEffect
+from services.scheduler.core.compiled import Kernel
 from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
@@ -23,7 +24,11 @@ from services.scheduler.core.surveyor import Surveyor
 
 
 def warm_up() -> None:
-    """Schedule a few pods on a cluster of its own, so that each kernel has been called."""
+    """Schedule a few pods on a cluster of its own, so that each kernel has been called.
+
+    From now on this process compiles every kernel at its first call.
+    """
+    Kernel.plain_steps = 0
     snapshot = Snapshot()
     capacity = {"cpu": 4000, "memory": 1 << 33, "pods": 110}
     disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)
