@@ -105,16 +105,24 @@ class ServiceProcess:
 class EmbeddedServices:
     """Queue, scheduler and (where wanted) eviction, started together and stopped together.
 
-    They are child processes, or with `in_process` parts of this one; `addresses` are theirs.
+    They are child processes, or with `in_process` parts of this one; `addresses` are theirs. With
+    `warms_up` the scheduler has compiled its kernels when it listens, otherwise when they have
+    much to do.
     """
 
     def __init__(
-        self, *, scheduler: bool = True, eviction: bool = True, in_process: bool = False
+        self,
+        *,
+        scheduler: bool = True,
+        eviction: bool = True,
+        in_process: bool = False,
+        warms_up: bool = False,
     ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
         self._wanted = (scheduler, eviction)
         self._in_process = in_process
+        self._warms_up = warms_up
         self._local = contextlib.ExitStack()
 
     def __enter__(self) -> EmbeddedServices:
@@ -129,7 +137,8 @@ class EmbeddedServices:
                 self.processes["eviction"] = ServiceProcess("eviction")
             if scheduler:
                 queue = self.processes["queue"].wait_listening()
-                self.processes["scheduler"] = ServiceProcess("scheduler", "--queue", queue)
+                kernels = "--warm-up" if self._warms_up else "--no-warm-up"
+                self.processes["scheduler"] = ServiceProcess("scheduler", "--queue", queue, kernels)
             for name, process in self.processes.items():
                 self.addresses[name] = process.address or process.wait_listening()
         except BaseException:
@@ -156,7 +165,9 @@ class EmbeddedServices:
         from services.rpc.errors import UnavailableError  # noqa: PLC0415
 
         try:
-            return self._local.enter_context(in_process(scheduler=scheduler, eviction=eviction))
+            return self._local.enter_context(
+                in_process(scheduler=scheduler, eviction=eviction, warms_up=self._warms_up)
+            )
         except UnavailableError as error:
             raise BackendError(f"the services did not start: {error}") from error
 

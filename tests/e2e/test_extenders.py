@@ -17,8 +17,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from replay.backends.processes import EmbeddedServices, ServiceProcess
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
-from tests.e2e.test_cli import addresses, reprieve  # noqa: F401 - a fixture
+from tests.e2e.test_cli import addresses  # noqa: F401 - a fixture
 from tests.e2e.test_scheduler_configuration import HEAD, node, pod
 from tests.e2e.test_scheduler_service import Caller, add_node, add_pod
 from tests.e2e.test_scheduler_service import pod as pod_message

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.e2e.commands import command, environment
 from tests.e2e.replays import ROOT, SHARED
-from tests.e2e.test_cli import command, environment
 
 EXAMPLE = ROOT / "examples" / "plugins" / "gpu_sharing"
 OPENB = SHARED / "traces" / "openb"
@@ -67,6 +67,7 @@ def _bound(folder: Path) -> int:
     path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
     named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
     arguments = ("--scheduler-config", "s.yaml", "--run", "run", "-q", "--spans", "off")
+    arguments += ("--in-process", "--no-report")
     done = subprocess.run(
         command("replay", "nodes.csv", "pods.csv", *arguments, "-o", "json"),
         cwd=folder,

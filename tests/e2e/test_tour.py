@@ -11,8 +11,8 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import FAILED
 from replay.record.frames import Folder
 from replay.record.making import trace_of
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT, bindings, run
-from tests.e2e.test_cli import reprieve
 
 SHOP = ROOT / "examples" / "recordings" / "shop"
 PAGE = ROOT / "docs" / "tour.md"

@@ -28,7 +28,7 @@ class Kernel:
     __slots__ = ("_function", "_machine_code", "_steps")
 
     plain_steps: ClassVar[float] = 10_000
-    """How many steps each kernel takes as plain Python, at about 1 us each; 0 compiles at once."""
+    """Each kernel takes fewer steps than this as plain Python, at about 1 us each."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -36,11 +36,13 @@ class Kernel:
         self._steps = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it, compiled where it has taken its plain steps."""
-        if self._steps >= self.plain_steps:
-            return (self._machine_code or self._compile())(*arguments)
+        """Run it, compiled unless this call and those before are few steps."""
+        if self._machine_code is not None and self._steps >= self.plain_steps:
+            return self._machine_code(*arguments)
         first = arguments[0]
         self._steps += first if isinstance(first, int) else len(first)
+        if self._steps >= self.plain_steps:
+            return (self._machine_code or self._compile())(*arguments)
         with np.errstate(over="ignore"):
             return _as_from_machine_code(self._function(*arguments))
 

@@ -1,7 +1,7 @@
 """Compiles every kernel, or loads it, before the first pod is waiting for it.
 
-A service runs this before it reports that it serves; an image's build runs it to fill numba's
-cache on disk.
+A service runs this before it reports that it serves, unless it is started for a small replay; an
+image's build runs it to fill numba's cache on disk.
 """
 
 from __future__ import annotations
