@@ -25,8 +25,7 @@ def test_a_kernel_is_plain_python_until_it_has_taken_its_steps(
 ) -> None:
     """The first argument counts: a number of steps, or a column with one for each element."""
 
-    def number_of(steps: object, number: int) -> int:
-        del steps
+    def number_of(_steps: object, number: int) -> int:
         return number
 
     monkeypatch.setattr(Kernel, "plain_steps", 5)
