@@ -58,7 +58,7 @@ def test_two_runs_part_at_the_preemption_that_a_priority_flipped(
 ) -> None:
     """One trace and two configurations in one command; then the runs it left, as JSON."""
     options = ("--a", elsewhere, "--b", f"{LOWER} {elsewhere}", "--run", "x")
-    table = reprieve(tmp_path, "compare", NGINX, *options)
+    table = reprieve(tmp_path, "compare", NGINX, *options, COLUMNS="80")
     assert "A nominated default/nginx-a for test-worker" in table.stdout
     assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in table.stdout
     assert max(map(len, table.stdout.splitlines())) <= 80
