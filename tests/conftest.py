@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 from collections.abc import Generator, Iterator
@@ -43,6 +44,11 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"skipped, which {FORBID} forbids: {report.longrepr}"
     return report
+
+
+def pytest_sessionfinish() -> None:
+    """Let what replays in this process froze be collected; DuckDB complains of what is left."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", params=[math.inf, 0], ids=["plain", "compiled"])

@@ -17,7 +17,7 @@ from tests.e2e.replays import ROOT, bindings, run
 SHOP = ROOT / "examples" / "recordings" / "shop"
 PAGE = ROOT / "docs" / "tour.md"
 NEEDS_A_CLUSTER = "record -o"
-MEASURED = re.compile(r"in \d+ ms|\(\d+/s\)")
+MEASURED = re.compile(r"in [\d.]+ (us|ms|s)\b|\(\d+/s\)")
 
 
 def steps() -> Iterator[tuple[str, list[str]]]:

@@ -22,27 +22,27 @@ class Kernel:
     """A function of columns and numbers, called by position.
 
     The first argument says how many steps a call takes: a number, or a column with a step for each
-    element.
+    element. `machine_code` is numba's function, None before it is wanted.
     """
 
-    __slots__ = ("_function", "_machine_code", "_steps")
+    __slots__ = ("_function", "_steps", "machine_code")
 
     plain_steps: ClassVar[float] = 10_000
     """Each kernel takes fewer steps than this as plain Python, at about 1 us each."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._machine_code: Callable[..., Any] | None = None
+        self.machine_code: Any = None
         self._steps = 0
 
     def __call__(self, *arguments: Any) -> Any:
         """Run it, compiled unless this call and those before are few steps."""
-        if self._machine_code is not None and self._steps >= self.plain_steps:
-            return self._machine_code(*arguments)
+        if self.machine_code is not None and self._steps >= self.plain_steps:
+            return self.machine_code(*arguments)
         first = arguments[0]
         self._steps += first if isinstance(first, int) else len(first)
         if self._steps >= self.plain_steps:
-            return (self._machine_code or self._compile())(*arguments)
+            return (self.machine_code or self._compile())(*arguments)
         with np.errstate(over="ignore"):
             return _as_from_machine_code(self._function(*arguments))
 
@@ -53,13 +53,8 @@ class Kernel:
 
         while _inlined:
             register_jitable(inline="always")(_inlined.pop())
-        self._machine_code = numba.njit(cache=True, nogil=True)(self._function)
-        return self._machine_code
-
-    @property
-    def is_compiled(self) -> bool:
-        """Tell whether there is machine code."""
-        return self._machine_code is not None
+        self.machine_code = numba.njit(cache=True, nogil=True)(self._function)
+        return self.machine_code
 
 
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -16,7 +16,7 @@ def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     named = {**vars(kernels), **vars(reprieve), **vars(domain_kernels)}
     found = {name: each for name, each in named.items() if isinstance(each, Kernel)}
-    assert not [name for name in found if not found[name].is_compiled]
+    assert not [name for name in found if found[name].machine_code is None]
     assert len(found) == 31
 
 
@@ -31,6 +31,6 @@ def test_a_kernel_is_plain_python_until_it_has_taken_its_steps(
     monkeypatch.setattr(Kernel, "plain_steps", 5)
     kernel = Kernel(number_of)
     assert [kernel(3, 1), kernel(1, 2)] == [1, 2]
-    assert not kernel.is_compiled
+    assert kernel.machine_code is None
     assert kernel(np.ones(1), 3) == 3
-    assert kernel.is_compiled
+    assert kernel.machine_code is not None
