@@ -9,10 +9,10 @@ Nothing of gRPC is made here, and no thread runs, so that a fork is a fresh proc
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import json
 import os
-import signal
 import socket
 import sys
 from typing import Any
@@ -22,16 +22,17 @@ _MESSAGE_BYTES_MAX = 1 << 16
 
 
 def main() -> None:
-    """Fork services until the socket closes; in each fork, run its service."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    """Fork services until the socket closes, and wait for them; in a fork, run its service."""
     for name in _SHARED:
         importlib.import_module(name)
     atexit.register(_leave)
     with socket.socket(fileno=int(sys.argv[1])) as asked:
         arguments = _serve(asked)
     if arguments:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         _module(arguments[0]).main(arguments[1:])
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _serve(asked: socket.socket) -> list[str]:
@@ -40,7 +41,8 @@ def _serve(asked: socket.socket) -> list[str]:
         message, streams, _, _ = socket.recv_fds(asked, _MESSAGE_BYTES_MAX, 3)
         if not message:
             return []
-        then, *arguments = json.loads(message)
+        arguments: list[str] = json.loads(message)
+        then = arguments.pop(0)
         pid = os.fork()
         for standard, stream in enumerate(streams):
             if not pid:

@@ -34,7 +34,7 @@ _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
 
 
 class Starter:
-    """The process that services are forked from (services/starter.py); they outlive it."""
+    """The process that services are forked from (services/starter.py); it ends with the last."""
 
     def __init__(self) -> None:
         self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
@@ -67,8 +67,12 @@ class Starter:
         return int(answer)
 
     def close(self) -> None:
-        """End it; the services go on."""
+        """Start no more."""
         self._asked.close()
+
+    def wait(self) -> None:
+        """Wait for its end, when all services have ended."""
+        self.close()
         self._process.wait()
         self.log.close()
 
@@ -86,6 +90,10 @@ class ServiceProcess:
         try:
             command = [name, "--listen", "127.0.0.1:0", "--child", *arguments]
             self.pid = starter.start(command, (stdin, theirs, self._log.fileno()), then)
+        except BackendError:
+            os.close(self._stdin)
+            self._stdout.close()
+            raise
         finally:
             os.close(stdin)
             os.close(theirs)
@@ -229,4 +237,4 @@ class EmbeddedServices:
             if name in self.processes:
                 self.processes[name].stop()
         if self._starter is not None:
-            self._starter.close()
+            self._starter.wait()

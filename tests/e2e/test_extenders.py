@@ -174,7 +174,7 @@ def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServic
             Caller(address, kube_scheduler_configuration=text)
     finally:
         scheduler.stop()
-        starter.close()
+        starter.wait()
 
 
 @pytest.fixture(scope="module")

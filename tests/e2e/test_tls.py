@@ -56,7 +56,7 @@ def scheduler(tls: ClientTls) -> Iterator[str]:
     ]
     with ExitStack() as stack:
         starter = Starter()
-        stack.callback(starter.close)
+        stack.callback(starter.wait)
         queue = ServiceProcess(starter, "queue", *listen)
         stack.callback(queue.stop)
         address = queue.wait_listening()

@@ -46,7 +46,7 @@ class Kernel:
         with np.errstate(over="ignore"):
             return _as_from_machine_code(self._function(*arguments))
 
-    def _compile(self) -> Callable[..., Any]:
+    def _compile(self) -> Any:
         """Return the compiled function, which compiles on its first call or loads from disk."""
         import numba  # noqa: PLC0415 - when needed
         from numba.extending import register_jitable  # noqa: PLC0415
