@@ -37,7 +37,7 @@ class Starter:
     """The process that services are forked from (services/starter.py); it ends with the last."""
 
     def __init__(self) -> None:
-        self.log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._asked, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
@@ -45,7 +45,7 @@ class Starter:
                 [sys.executable, "-P", "-m", "services.starter", str(number)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self.log,
+                stderr=self._log,
                 pass_fds=[number],
                 process_group=0,  # Ctrl-C is the replay's, which ends its services itself
                 env={**_ENVIRONMENT, **grpc_environment(), **os.environ},
@@ -63,7 +63,7 @@ class Starter:
         except OSError:
             answer = b""
         if not answer:
-            raise BackendError(f"no service can be started: {_last_line(self.log)}")
+            raise BackendError(f"no service can be started: {_last_line(self._log)}")
         return int(answer)
 
     def close(self) -> None:
@@ -74,7 +74,6 @@ class Starter:
         """Wait for its end, when all services have ended."""
         self.close()
         self._process.wait()
-        self.log.close()
 
 
 class ServiceProcess:
