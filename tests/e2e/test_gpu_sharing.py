@@ -67,9 +67,9 @@ def _bound(folder: Path) -> int:
     path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
     named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
     arguments = ("--scheduler-config", "s.yaml", "--run", "run", "-q", "--spans", "off")
-    arguments += ("--in-process", "--no-report")
+    quick = ("--in-process", "--no-report")
     done = subprocess.run(
-        command("replay", "nodes.csv", "pods.csv", *arguments, "-o", "json"),
+        command("replay", "nodes.csv", "pods.csv", *arguments, *quick, "-o", "json"),
         cwd=folder,
         env=base | {"PYTHONPATH": path, "REPRIEVE_PLUGINS": named},
         capture_output=True,
