@@ -173,7 +173,7 @@ def measure(name: str, choice: Choice, trace: Path) -> Measured:
 
 
 class _Watch:
-    """Notes when a replay begins, and its phase: after the last moment before the marker's."""
+    """Notes the phase of a replay: after the last moment before the marker's."""
 
     def __init__(self, *, phase: bool) -> None:
         self._phase = phase
@@ -183,9 +183,8 @@ class _Watch:
         self.ended = (0.0, 0)
 
     def records(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the records; services are started between the first and the second."""
-        yield next(records)
-        self.cpu_s, self.began = time.process_time(), (time.perf_counter(), 0)
+        """Yield the records, and look for the marker."""
+        self.cpu_s = time.process_time()
         for record in records:
             if self._phase and self._phase_ns is None and record.HasField("marker"):
                 self._phase_ns = record.at_ns
@@ -213,7 +212,7 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
     return Measured(
         wall_s=summary.wall_ns / 1e9,
         counted=summary.attempts if row.unit == ATTEMPTS else bound,
-        phase_s=watch.ended[0] - watch.began[0],
+        phase_s=watch.ended[0] - watch.began[0] if row.phase else summary.wall_ns / 1e9,
         pods=summary.pods,
         bound=summary.decided.bound,
         attempts=summary.attempts,

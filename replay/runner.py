@@ -92,6 +92,9 @@ class ProcessUsage:
     peak_bytes: int
 
 
+_SMALL = 500
+"""A trace of fewer records may need no compiled kernel."""
+
 Progress = Callable[[int, Cluster, Tally], None]
 
 
@@ -100,11 +103,11 @@ def run_replay(
 ) -> Finished:
     """Replay `records`. Raises BackendError, LoopError, RunError, and what reading them raises.
 
-    The first record is read before anything is made or started, and the services have opened their
+    Some records are read before anything is made or started, and the services have opened their
     sessions before the run's folder is made, so that a trace which is none, a configuration that is
     refused and a service that cannot be reached leave nothing behind and a former run as it was.
     """
-    first = list(itertools.islice(records, 1))
+    first = list(itertools.islice(records, _SMALL))
     records = itertools.chain(first, records)
     if settings.run_path is not None:
         RunDirectory.check(settings.run_path, force=settings.force)
@@ -115,6 +118,7 @@ def run_replay(
                 scheduler=not settings.scheduler_address,
                 eviction=settings.models.eviction and not settings.eviction_address,
                 in_process=settings.in_process,
+                warms_up=len(first) == _SMALL,
             )
         )
         scheduler = _scheduler(settings, embedded)

@@ -24,9 +24,10 @@ from services.telemetry.service_spans import ServiceSpans
 
 
 @contextlib.contextmanager
-def in_process(*, scheduler: bool, eviction: bool) -> Iterator[dict[str, str]]:
+def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[dict[str, str]]:
     """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
 
+    With `warms_up` the scheduler's kernels are compiled or loaded first.
     Raises UnavailableError where an installed plugin cannot be loaded.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -46,6 +47,8 @@ def in_process(*, scheduler: bool, eviction: bool) -> Iterator[dict[str, str]]:
         if scheduler:
             addresses["queue"] = serve("queue", _queue)
             queue = addresses["queue"]
+            if warms_up:
+                _warm_up()
             addresses["scheduler"] = serve("scheduler", lambda server: _scheduler(server, queue))
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
@@ -60,8 +63,7 @@ def _queue(server: grpc.aio.Server) -> None:
 
 
 def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
-    from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
-    from services.scheduler.queue_client import QueueLink  # noqa: PLC0415
+    from services.scheduler.queue_client import QueueLink  # noqa: PLC0415 - when needed
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
     from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
 
@@ -69,9 +71,14 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
         registry = registry_with(os.environ.get(VARIABLE, "").split())
     except PluginLoadError as error:
         raise UnavailableError(str(error)) from error
-    warm_up()
     servicer = SchedulerServicer(QueueLink(queue_address), registry=registry)
     scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+
+
+def _warm_up() -> None:
+    from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
+
+    warm_up()
 
 
 def _eviction(server: grpc.aio.Server) -> None:

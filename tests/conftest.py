@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from services.scheduler.core.compiled import Kernel
 
 # How fast a machine is, and how busy, is nothing that a test fails for.
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -40,3 +44,16 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"skipped, which {FORBID} forbids: {report.longrepr}"
     return report
+
+
+def pytest_sessionfinish() -> None:
+    """Let what replays in this process froze be collected; DuckDB complains of what is left."""
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="module", params=[math.inf, 0], ids=["plain", "compiled"])
+def tier(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run kernels as plain Python only, and then compiled only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "plain_steps", request.param)
+        yield

@@ -1,18 +1,22 @@
 """The services as child processes on loopback ports: what a replay uses when no address is given.
 
-Children get `-P`, so that a folder of the user's named `services` cannot shadow ours, and a pipe
-as standard input: they end when it closes, however the replay ends.
+They are forks of one child, which gets `-P`, so that a folder of the user's named `services` cannot
+shadow ours. Each has a pipe as standard input and ends when it closes, however the replay ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import selectors
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from types import TracebackType
 from typing import IO
 
@@ -29,35 +33,73 @@ STOP_S = 10.0
 _LISTENING = re.compile(r"reprieve \w+ listening on (\S+)")
 
 
-class ServiceProcess:
-    """One service as a child; `address` is where it listens."""
+class Starter:
+    """The process that services are forked from (services/starter.py); it ends with the last."""
 
-    def __init__(self, name: str, *arguments: str) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
-        command = [sys.executable, "-P", "-m", f"services.{name}"]
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [*command, "--listen", "127.0.0.1:0", "--child", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            process_group=0,  # Ctrl-C is the replay's, which ends its services itself
-            env={**_ENVIRONMENT, **grpc_environment(), **os.environ},
-        )
-        self.address = ""
+        self._asked, theirs = socket.socketpair()
+        with theirs:
+            number = theirs.fileno()
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", "services.starter", str(number)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                pass_fds=[number],
+                process_group=0,  # Ctrl-C is the replay's, which ends its services itself
+                env={**_ENVIRONMENT, **grpc_environment(), **os.environ},
+            )
 
-    @property
-    def pid(self) -> int:
-        """Return the child's process number."""
-        return self._process.pid
+    def start(self, arguments: Sequence[str], streams: Sequence[int], then: str) -> int:
+        """Start a service with these standard streams and return its process number.
+
+        What the service `then` needs is imported next, in the starter's own time.
+        """
+        message = json.dumps([then, *arguments]).encode()
+        try:
+            socket.send_fds(self._asked, [message], list(streams))
+            answer = self._asked.recv(32)
+        except OSError:
+            answer = b""
+        if not answer:
+            raise BackendError(f"no service can be started: {_last_line(self._log)}")
+        return int(answer)
+
+    def close(self) -> None:
+        """Start no more."""
+        self._asked.close()
+
+    def wait(self) -> None:
+        """Wait for its end, when all services have ended."""
+        self.close()
+        self._process.wait()
+
+
+class ServiceProcess:
+    """One service as a child; `address` is where it listens, `pid` its process number."""
+
+    def __init__(self, starter: Starter, name: str, *arguments: str, then: str = "") -> None:
+        self.name = name
+        self.address = ""
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
+        stdin, self._stdin = os.pipe()
+        stdout, theirs = os.pipe()
+        self._stdout = os.fdopen(stdout, "rb")
+        try:
+            command = [name, "--listen", "127.0.0.1:0", "--child", *arguments]
+            self.pid = starter.start(command, (stdin, theirs, self._log.fileno()), then)
+        except BackendError:
+            os.close(self._stdin)
+            self._stdout.close()
+            raise
+        finally:
+            os.close(stdin)
+            os.close(theirs)
 
     def wait_listening(self) -> str:
         """Return the address once the child listens. Raises BackendError where it never does."""
-        stdout = self._process.stdout
-        assert stdout is not None  # noqa: S101 - it was asked for
-        with selectors.DefaultSelector() as selector:
-            selector.register(stdout, selectors.EVENT_READ)
-            line = stdout.readline().decode() if selector.select(START_S) else ""
+        line = self._stdout.readline().decode() if self._says_something(START_S) else ""
         match = _LISTENING.match(line)
         if match is None:
             self.stop()
@@ -87,35 +129,56 @@ class ServiceProcess:
 
     def stop(self) -> None:
         """Ask the child to end and wait; kill it where it does not."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._stdout.closed:
+            return
+        os.close(self._stdin)
+        while self._says_something(STOP_S):
+            if not self._stdout.read1():
+                break
+        else:
+            os.kill(self.pid, signal.SIGKILL)
+        self._stdout.close()
 
     def last_words(self) -> str:
         """Return the last line that the child wrote to standard error, "" for none."""
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+        return _last_line(self._log)
+
+    def _says_something(self, seconds: float) -> bool:
+        """Wait until the child has written to standard output, or has ended."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            return bool(selector.select(seconds))
+
+
+def _last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
 
 
 class EmbeddedServices:
     """Queue, scheduler and (where wanted) eviction, started together and stopped together.
 
-    They are child processes, or with `in_process` parts of this one; `addresses` are theirs.
+    They are child processes, or with `in_process` parts of this one; `addresses` are theirs. With
+    `warms_up` the scheduler has compiled its kernels when it listens, otherwise when they have
+    much to do.
     """
 
     def __init__(
-        self, *, scheduler: bool = True, eviction: bool = True, in_process: bool = False
+        self,
+        *,
+        scheduler: bool = True,
+        eviction: bool = True,
+        in_process: bool = False,
+        warms_up: bool = False,
     ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
         self._wanted = (scheduler, eviction)
         self._in_process = in_process
+        self._warms_up = warms_up
         self._local = contextlib.ExitStack()
+        self._starter: Starter | None = None
 
     def __enter__(self) -> EmbeddedServices:
         scheduler, eviction = self._wanted
@@ -123,15 +186,19 @@ class EmbeddedServices:
             self.addresses = self._served_here(scheduler=scheduler, eviction=eviction)
             return self
         try:
-            if scheduler:
-                self.processes["queue"] = ServiceProcess("queue")
+            starter = self._starter = Starter()
             if eviction:
-                self.processes["eviction"] = ServiceProcess("eviction")
+                self.processes["eviction"] = ServiceProcess(starter, "eviction")
             if scheduler:
+                self.processes["queue"] = ServiceProcess(starter, "queue", then="scheduler")
                 queue = self.processes["queue"].wait_listening()
-                self.processes["scheduler"] = ServiceProcess("scheduler", "--queue", queue)
+                kernels = "--warm-up" if self._warms_up else "--no-warm-up"
+                self.processes["scheduler"] = ServiceProcess(
+                    starter, "scheduler", "--queue", queue, kernels
+                )
             for name, process in self.processes.items():
                 self.addresses[name] = process.address or process.wait_listening()
+            starter.close()
         except BaseException:
             self._stop()
             raise
@@ -156,7 +223,9 @@ class EmbeddedServices:
         from services.rpc.errors import UnavailableError  # noqa: PLC0415
 
         try:
-            return self._local.enter_context(in_process(scheduler=scheduler, eviction=eviction))
+            return self._local.enter_context(
+                in_process(scheduler=scheduler, eviction=eviction, warms_up=self._warms_up)
+            )
         except UnavailableError as error:
             raise BackendError(f"the services did not start: {error}") from error
 
@@ -166,3 +235,5 @@ class EmbeddedServices:
         for name in ("scheduler", "queue", "eviction"):
             if name in self.processes:
                 self.processes[name].stop()
+        if self._starter is not None:
+            self._starter.wait()

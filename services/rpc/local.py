@@ -36,6 +36,7 @@ _Serialize = Callable[[Any], bytes]
 _Parse = Callable[[bytes], Any]
 _numbers = itertools.count(1)
 _servers: dict[str, LocalServer] = {}
+grpc.Call.register(AioRpcError)  # Callers ask a failed call for its code where it is a Call.
 
 
 class LocalServer:

@@ -45,10 +45,22 @@ FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
     show_default=True,
     help="Whether to call the extenders that a session's configuration lists.",
 )
+@click.option(
+    "--warm-up/--no-warm-up",
+    "warms_up",
+    default=True,
+    show_default=True,
+    help="Whether to load compiled kernels before the first pod comes. A small cluster needs none.",
+)
 @tls_options("queue-", "the queue")
 @listen_options(50052)
 def main(
-    queue_address: str, plugins: tuple[str, ...], extenders: bool, tls: ClientTls, listen: Listen
+    queue_address: str,
+    plugins: tuple[str, ...],
+    extenders: bool,
+    warms_up: bool,
+    tls: ClientTls,
+    listen: Listen,
 ) -> None:
     """Run the scheduler service: where pods go, and whom they displace.
 
@@ -64,18 +76,21 @@ def main(
         raise click.ClickException(str(error)) from None
     link = partial(QueueLink, queue_address, tls)
     servicer = partial(SchedulerServicer, registry=registry, asks_extenders=extenders)
-    asyncio.run(_serve(link, servicer, listen))
+    asyncio.run(_serve(link, servicer, listen, warms_up=warms_up))
 
 
 async def _serve(
     connect: Callable[[], QueueLink],
     servicer: Callable[[QueueLink], SchedulerServicer],
     listen: Listen,
+    *,
+    warms_up: bool,
 ) -> None:
     link = connect()
 
     def register(server: grpc.aio.Server) -> None:
-        warm_up()
+        if warms_up:
+            warm_up()
         scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer(link), server)
 
     await serve("scheduler", FULL_NAME, register, listen)

@@ -1,4 +1,4 @@
-"""The command line as people use it: real processes, exit codes, outputs."""
+"""The command line as people use it: exit codes, outputs, signals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +19,20 @@ import yaml
 from replay.backends.processes import EmbeddedServices
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
-from tests.e2e.replays import DEMOS, ROOT, trace
+from tests.e2e.commands import (
+    INTERRUPTED,
+    LOOP,
+    REFUSED,
+    SERVICE,
+    SPANS_LOST,
+    command,
+    environment,
+    reprieve,
+    reprieve_process,
+)
+from tests.e2e.replays import DEMOS, trace
 
 NGINX = str(DEMOS / "nginx-preemption.jsonl")
-REFUSED, SERVICE, SPANS_LOST, LOOP, INTERRUPTED = 2, 3, 4, 5, 130
 NODE = """\
 apiVersion: v1
 kind: Node
@@ -38,36 +47,6 @@ spec:
   containers: [{name: c, resources: {requests: {cpu: "1"}}}]
   resourceClaims: [{name: gpu}]
 """
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Return the tests' environment without OpenTelemetry's variables, with `more`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
-    path = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
-    return kept | {"PYTHONPATH": path, "COLUMNS": "120"} | more
-
-
-def command(*arguments: str) -> list[str]:
-    """Return the command line of `reprieve`, which never takes modules from the user's folder."""
-    return [sys.executable, "-P", "-m", "replay.cli.main", *arguments]
-
-
-def reprieve(
-    tmp_path: Path, *arguments: str, code: int = 0, **more: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in `tmp_path`; its exit code is `code` and it never shows a traceback."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=tmp_path,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 @pytest.fixture
@@ -293,7 +272,7 @@ def test_a_users_folder_named_services_does_not_shadow_ours(tmp_path: Path) -> N
     """All services are started as children, from the folder that has it."""
     (tmp_path / "services").mkdir()
     (tmp_path / "services" / "__init__.py").write_text("raise SystemExit('shadowed')\n")
-    shown = reprieve(tmp_path, "replay", NGINX, "-o", "json", "--spans", "off").stdout
+    shown = reprieve_process(tmp_path, "replay", NGINX, "-o", "json", "--spans", "off").stdout
     assert json.loads(shown)["end"]
 
 

@@ -17,8 +17,8 @@ from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, compare_recorded
 from replay.compare.scheduler import JudgingScheduler
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from tests.e2e.commands import REFUSED, reprieve
 from tests.e2e.replays import SHARED
-from tests.e2e.test_cli import REFUSED, reprieve
 from tests.unit.compare.builders import FIT, node, pod, preempted_event, victim, write
 from tests.unit.importers.builders import line
 
@@ -249,7 +249,8 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
         line(6, "ADDED", pod("late", 5)),
         line(8, "MODIFIED", pod("late", 6, node="n")),
     )
-    told = reprieve(tmp_path, "replay", "all.jsonl", "--follow-until", "5s", "--run", "r").stdout
+    options = ("--follow-until", "5s", "--run", "r", "--in-process")
+    told = reprieve(tmp_path, "replay", "all.jsonl", *options).stdout
     assert "the recording is followed until" in " ".join(told.split())
     decided = [json.loads(each) for each in (tmp_path / "r" / "decisions.jsonl").open()]
     bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]

@@ -26,16 +26,16 @@ SERVICES = ("queue", "scheduler", "eviction")
 PULL_S, BUILD_S, HEALTHY_S, COMMAND_S = 300, 600, 90, 60
 KERNEL_STATS = """
 import sys
-from numba.core.dispatcher import Dispatcher
+from services.scheduler.core.compiled import Kernel
 from services.scheduler.core.warm_up import warm_up
 
 warm_up()
 kernels = {
-    id(value): value
+    id(value): value.machine_code
     for module in list(sys.modules.values())
     if module.__name__.startswith("services.")
     for value in vars(module).values()
-    if isinstance(value, Dispatcher)
+    if isinstance(value, Kernel) and value.machine_code
 }.values()
 loaded = sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels)
 compiled = sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from replay.conform.vectors import RECORDED
-from tests.e2e.test_cli import REFUSED, reprieve
+from tests.e2e.commands import REFUSED, reprieve
 
 pytestmark = pytest.mark.e2e
 DIFFERS = 1

@@ -16,9 +16,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from replay.backends.processes import EmbeddedServices, ServiceProcess
+from replay.backends.processes import EmbeddedServices, ServiceProcess, Starter
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
-from tests.e2e.test_cli import addresses, reprieve  # noqa: F401 - a fixture
+from tests.e2e.test_cli import addresses  # noqa: F401 - a fixture
 from tests.e2e.test_scheduler_configuration import HEAD, node, pod
 from tests.e2e.test_scheduler_service import Caller, add_node, add_pod
 from tests.e2e.test_scheduler_service import pod as pod_message
@@ -163,7 +164,8 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
 def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServices) -> None:
     """With the path in the file; files without extenders are taken."""
     queue = services.addresses["queue"]
-    scheduler = ServiceProcess("scheduler", "--queue", queue, "--no-extenders")
+    starter = Starter()
+    scheduler = ServiceProcess(starter, "scheduler", "--queue", queue, "--no-extenders")
     try:
         address = scheduler.wait_listening()
         Caller(address, kube_scheduler_configuration=HEAD).channel.close()
@@ -172,6 +174,7 @@ def test_a_service_may_refuse_to_call_whom_clients_name(services: EmbeddedServic
             Caller(address, kube_scheduler_configuration=text)
     finally:
         scheduler.stop()
+        starter.wait()
 
 
 @pytest.fixture(scope="module")

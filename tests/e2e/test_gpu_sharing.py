@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.e2e.commands import command, environment
 from tests.e2e.replays import ROOT, SHARED
-from tests.e2e.test_cli import command, environment
 
 EXAMPLE = ROOT / "examples" / "plugins" / "gpu_sharing"
 OPENB = SHARED / "traces" / "openb"
@@ -67,8 +67,9 @@ def _bound(folder: Path) -> int:
     path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
     named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
     arguments = ("--scheduler-config", "s.yaml", "--run", "run", "-q", "--spans", "off")
+    quick = ("--in-process", "--no-report")
     done = subprocess.run(
-        command("replay", "nodes.csv", "pods.csv", *arguments, "-o", "json"),
+        command("replay", "nodes.csv", "pods.csv", *arguments, *quick, "-o", "json"),
         cwd=folder,
         env=base | {"PYTHONPATH": path, "REPRIEVE_PLUGINS": named},
         capture_output=True,

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.e2e.test_cli import command, environment
+from tests.e2e.commands import command, environment
 
 pytestmark = pytest.mark.e2e
 V1 = Path("/sys/fs/cgroup/memory")

@@ -15,8 +15,8 @@ from replay.overrides.overrides import Overrides
 from replay.results.get import Query, get
 from replay.runner import Finished
 from replay.world.replay import FUTILE
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run
-from tests.e2e.test_what_if import reprieve
 from tests.living_cluster import (
     NODES,
     TAKEN_NS,

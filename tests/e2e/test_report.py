@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.browser import Browser, browser
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import DEMOS, ROOT, SHARED
-from tests.e2e.test_cli import command, environment
 
 __all__ = ["browser"]
 
@@ -68,8 +67,7 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if not trace.exists():
             pytest.skip(f"{trace} is not there")
     run = tmp_path_factory.mktemp("reports") / Path(request.param).name
-    arguments = command("replay", str(trace), "--run", str(run), "--spans", "off", "-q")
-    subprocess.run(arguments, cwd=ROOT, env=environment(), check=True, capture_output=True)
+    reprieve(ROOT, "replay", str(trace), "--run", str(run), "--spans", "off", "-q", "--in-process")
     return run / "report.html"
 
 

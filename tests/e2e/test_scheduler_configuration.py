@@ -13,7 +13,7 @@ from grpc_status import rpc_status
 from replay.backends.processes import EmbeddedServices
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from tests.e2e.test_cli import REFUSED, reprieve
+from tests.e2e.commands import REFUSED, reprieve
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 PACKED = (
@@ -75,6 +75,7 @@ def test_each_profile_of_a_file_schedules_its_own_pods(tmp_path: Path) -> None:
         "--sample-nodes",
         "--run",
         "run",
+        "--in-process",
         "-q",
     )
     pods = json.loads(reprieve(tmp_path, "get", "pods", "run", "-o", "json").stdout)
@@ -90,7 +91,7 @@ def test_a_file_that_is_refused_ends_the_replay_with_its_path(tmp_path: Path) ->
     (tmp_path / "cluster.yaml").write_text(MANIFESTS, encoding="utf-8")
     text = HEAD + "profiles: [{plugins: {score: {enabled: [{name: Nobody}]}}}]\n"
     (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
-    arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "-q")
+    arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "--in-process", "-q")
     done = reprieve(tmp_path, "replay", *arguments, code=REFUSED)
     assert "profiles[0].plugins.score.enabled[0].name" in done.stderr
 
@@ -138,7 +139,8 @@ def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(manifests, encoding="utf-8")
     for seed in range(3):
         asked = ("--ties", "name", "--seed", str(seed), "--run", "run", "--force", "-q")
-        reprieve(tmp_path, "replay", "cluster.yaml", *asked, "--spans", "off", "--no-report")
+        quick = ("--in-process", "--spans", "off", "--no-report")
+        reprieve(tmp_path, "replay", "cluster.yaml", *asked, *quick)
         shown = reprieve(tmp_path, "get", "pods", "run", "-o", "json")
         assert json.loads(shown.stdout)["items"][0]["spec"]["nodeName"] == "n10"
         manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from replay.backends.errors import BackendError
-from replay.backends.processes import ServiceProcess
+from replay.backends.processes import ServiceProcess, Starter
 from replay.backends.services import SchedulerService
 from replay.importers.registry import open_trace
 from replay.runner import Settings, run_replay
@@ -55,10 +55,12 @@ def scheduler(tls: ClientTls) -> Iterator[str]:
         for item in pair
     ]
     with ExitStack() as stack:
-        queue = ServiceProcess("queue", *listen)
+        starter = Starter()
+        stack.callback(starter.wait)
+        queue = ServiceProcess(starter, "queue", *listen)
         stack.callback(queue.stop)
         address = queue.wait_listening()
-        process = ServiceProcess("scheduler", "--queue", address, *listen, *queue_tls)
+        process = ServiceProcess(starter, "scheduler", "--queue", address, *listen, *queue_tls)
         stack.callback(process.stop)
         yield process.wait_listening()
 

@@ -11,13 +11,13 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import FAILED
 from replay.record.frames import Folder
 from replay.record.making import trace_of
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT, bindings, run
-from tests.e2e.test_cli import reprieve
 
 SHOP = ROOT / "examples" / "recordings" / "shop"
 PAGE = ROOT / "docs" / "tour.md"
 NEEDS_A_CLUSTER = "record -o"
-MEASURED = re.compile(r"in \d+ ms|\(\d+/s\)")
+MEASURED = re.compile(r"in [\d.]+ (us|ms|s)\b|\(\d+/s\)")
 
 
 def steps() -> Iterator[tuple[str, list[str]]]:

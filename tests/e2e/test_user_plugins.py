@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.commands import reprieve, reprieve_process
 from tests.e2e.replays import ROOT
-from tests.e2e.test_cli import reprieve
 
 EXAMPLE = ROOT / "examples" / "plugins"
 NAMES = ("PodDensity", "OneOfEach")
@@ -27,7 +27,7 @@ def replayed(folder: Path, path: Path, plugins: str = "") -> dict[str, str]:
         shutil.copy(EXAMPLE / name, folder)
     paths = os.pathsep.join([str(ROOT), str(ROOT / "gen"), str(path)])
     arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "--run", "run", "-q")
-    reprieve(
+    reprieve_process(
         folder, "replay", *arguments, "--spans", "off", PYTHONPATH=paths, REPRIEVE_PLUGINS=plugins
     )
     items = json.loads(reprieve(folder, "get", "pods", "run", "-o", "json").stdout)["items"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from tests.e2e.commands import reprieve, reprieve_process
 from tests.e2e.replays import DEMOS
-from tests.e2e.test_cli import command, environment
 
 NGINX = str(DEMOS / "nginx-preemption.jsonl")
 LOOP = str(DEMOS / "eviction-loop.jsonl")
@@ -24,22 +23,6 @@ def elsewhere(services: EmbeddedServices) -> str:
     """Return options for a replay by the running services, without spans."""
     scheduler, eviction = (services.addresses[each] for each in ("scheduler", "eviction"))
     return f"--spans off --scheduler {scheduler} --eviction {eviction}"
-
-
-def reprieve(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command, which may start several replays; it never shows a traceback."""
-    done = subprocess.run(
-        command(*arguments),
-        cwd=folder,
-        env=environment(COLUMNS="80"),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
 
 
 def test_an_override_reaches_the_run_and_its_manifest(tmp_path: Path, elsewhere: str) -> None:
@@ -65,7 +48,7 @@ def test_an_override_that_touches_nothing_leaves_nothing_behind(tmp_path: Path) 
 def test_a_check_that_fails_ends_with_1_and_says_what_was_found(tmp_path: Path) -> None:
     """A sentence for each that failed, and none for those that hold."""
     checks = ("--assert", "preempted{priority<1000} == 0", "--assert", "bound >= 1")
-    arguments = ("replay", NGINX, "--run", "run", "-q", "--spans", "off", *checks)
+    arguments = ("replay", NGINX, "--run", "run", "-q", "--in-process", "--spans", "off", *checks)
     done = reprieve(tmp_path, *arguments, code=1)
     assert done.stderr.strip().endswith("failed: preempted{priority<1000} == 0 (it is 1)")
 
@@ -75,7 +58,7 @@ def test_two_runs_part_at_the_preemption_that_a_priority_flipped(
 ) -> None:
     """One trace and two configurations in one command; then the runs it left, as JSON."""
     options = ("--a", elsewhere, "--b", f"{LOWER} {elsewhere}", "--run", "x")
-    table = reprieve(tmp_path, "compare", NGINX, *options)
+    table = reprieve(tmp_path, "compare", NGINX, *options, COLUMNS="80")
     assert "A nominated default/nginx-a for test-worker" in table.stdout
     assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in table.stdout
     assert max(map(len, table.stdout.splitlines())) <= 80
@@ -107,15 +90,15 @@ def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
 ) -> None:
     """A larger grid runs what is missing; a cell that fails is named."""
     tail = ("-o", "out", "--workers", "2", "--", *elsewhere.split())
-    reprieve(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
+    reprieve_process(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
     axes = ("--over", "seed=1..3", "--figure", "preempted")
-    done = reprieve(tmp_path, "sweep", NGINX, *axes, *tail)
+    done = reprieve_process(tmp_path, "sweep", NGINX, *axes, *tail)
     assert "1 ± 0" in done.stdout
     assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 3
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     assert (tmp_path / "out" / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
     values = ("--over", "set:priorityClass.none.value=1")
     arguments = ("sweep", NGINX, *values, "-o", "bad", "--", "--spans", "off")
-    failed = reprieve(tmp_path, *arguments, code=1)
+    failed = reprieve_process(tmp_path, *arguments, code=1)
     assert "touches nothing: the trace has high-priority" in failed.stderr

@@ -14,6 +14,8 @@ from services.scheduler import evaluation
 from services.scheduler.configuration import options_of, read_configuration
 from tests.scheduling_vectors import vectors
 
+pytestmark = pytest.mark.usefixtures("tier")
+
 FILES = {"scheduling.jsonl.gz": 600, "scheduling-extra.jsonl.gz": 300}
 
 

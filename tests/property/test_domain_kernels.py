@@ -12,6 +12,8 @@ from services.scheduler.core import domain_kernels as kernels
 from services.scheduler.core import domain_twins as twins
 from services.scheduler.core.logarithm import DomainWeights, logarithm
 
+pytestmark = pytest.mark.usefixtures("tier")
+
 NODES, DOMAINS = 7, 4
 ROWS = np.arange(NODES, dtype=np.int64)
 domains = st.lists(st.integers(-1, DOMAINS - 1), min_size=NODES, max_size=NODES)

@@ -1,15 +1,20 @@
-"""The compiled kernels say what their plain twins say."""
+"""The kernels say what their plain twins say, in both tiers."""
 
 from __future__ import annotations
 
 from collections import Counter
+from math import inf
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.scheduler.core import kernels, twins
+from services.scheduler.core.compiled import Kernel
+
+pytestmark = pytest.mark.usefixtures("tier")
 
 NODES, RESOURCES = 6, 4
 ROWS = np.arange(NODES, dtype=np.int64)
@@ -25,6 +30,14 @@ def column(*shape: int) -> st.SearchStrategy[NDArray[np.int64]]:
     """Draw an int64 array of amounts."""
     size = int(np.prod(shape))
     flat = st.lists(amounts, min_size=size, max_size=size)
+    return flat.map(lambda drawn: np.array(drawn, dtype=np.int64).reshape(shape))
+
+
+def wide(*shape: int) -> st.SearchStrategy[NDArray[np.int64]]:
+    """Draw an int64 array of numbers up to 2^61."""
+    flat = st.lists(
+        st.integers(0, 2**61), min_size=int(np.prod(shape)), max_size=int(np.prod(shape))
+    )
     return flat.map(lambda drawn: np.array(drawn, dtype=np.int64).reshape(shape))
 
 
@@ -197,3 +210,23 @@ def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int
     table = np.empty((NODES, 2), dtype=np.int64)
     found = kernels.tally(given_codes, table)
     assert dict(table[:found].tolist()) == Counter(codes)
+
+
+@given(allocatable=wide(NODES, 3), requested=wide(NODES, 3), asked=wide(3))
+def test_both_tiers_wrap_around_alike(
+    allocatable: NDArray[np.int64], requested: NDArray[np.int64], asked: NDArray[np.int64]
+) -> None:
+    """Sums and products beyond 64 bits are the same in plain Python and compiled."""
+    columns, weights = np.arange(3), np.ones(3, dtype=np.int64)
+    non_zero = requested[:, :2].copy()
+    answers = []
+    for plain_steps in (inf, 0):
+        scores = np.zeros((2, NODES), dtype=np.int64)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Kernel, "plain_steps", plain_steps)
+            kernels.least_allocated(
+                ROWS, columns, asked, weights, allocatable, requested, non_zero, scores[0]
+            )
+            kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, scores[1])
+        answers.append(scores.tolist())
+    assert answers[0] == answers[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +28,8 @@ from services.scheduler.core.preemption.survey import Survey
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
 from tests.builders import make_budget, make_node, make_pod, requirement
+
+pytestmark = pytest.mark.usefixtures("tier")
 
 NOW_NS = 3
 NODES = ("n0", "n1", "n2")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.scheduler.core import usage_kernels
+
+pytestmark = pytest.mark.usefixtures("tier")
 
 NODES, RESOURCES = 5, 3
 ROWS = np.arange(NODES, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The loops over rows that every scheduling cycle runs, compiled.
+"""The loops over rows that every scheduling cycle runs.
 
 Each has a plain twin in services.scheduler.core.twins that says the same in Python; a property
 test holds them equal. `rows` names the rows to compute, and results stand at the row's index.
@@ -230,9 +230,9 @@ def weigh(
 
 @compiled
 def count(
+    amounts: Int64s,
     row: int,
     sign: int,
-    amounts: Int64s,
     non_zero: Int64s,
     requested: Int64s,
     non_zero_requested: Int64s,

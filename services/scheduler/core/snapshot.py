@@ -317,9 +317,9 @@ class Snapshot:
         load = self._loads.of(self.spec_in_force(pod) if pod.given else pod.spec)
         columns = self.columns
         kernels.count(
+            load.amounts,
             row,
             sign,
-            load.amounts,
             load.non_zero,
             columns.requested,
             columns.non_zero_requested,

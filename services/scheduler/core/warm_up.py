@@ -1,7 +1,7 @@
 """Compiles every kernel, or loads it, before the first pod is waiting for it.
 
-A service runs this before it reports that it serves; an image's build runs it to fill numba's
-cache on disk.
+A service runs this before it reports that it serves, unless it is started for a small replay; an
+image's build runs it to fill numba's cache on disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import LabelSelector
 from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.taints import Taint, TaintEffect
+from services.scheduler.core.compiled import Kernel
 from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
@@ -27,7 +28,11 @@ from services.scheduler.core.surveyor import Surveyor
 
 
 def warm_up() -> None:
-    """Schedule a few pods on a cluster of its own, so that each kernel has been called."""
+    """Schedule a few pods on a cluster of its own, so that each kernel has been called.
+
+    From now on this process compiles every kernel at its first call.
+    """
+    Kernel.plain_steps = 0
     snapshot = Snapshot()
     capacity = {"cpu": 4000, "memory": 1 << 33, "pods": 110}
     disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
+import pytest
 
 from services.scheduler.core import domain_kernels, kernels, reprieve
+from services.scheduler.core.compiled import Kernel
 from services.scheduler.core.warm_up import warm_up
 
 
-def test_warming_up_calls_every_kernel() -> None:
+def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them has a compiled form afterwards."""
+    monkeypatch.setattr(Kernel, "plain_steps", Kernel.plain_steps)
     warm_up()
     named = {**vars(kernels), **vars(reprieve), **vars(domain_kernels)}
-    found: dict[str, Any] = {name: e for name, e in named.items() if hasattr(e, "signatures")}
-    helpers = {name for name in found if name.startswith("_")}
-    assert {name for name in found if not found[name].signatures} <= helpers
-    assert len(found) - len(helpers) == 31
+    found = {name: each for name, each in named.items() if isinstance(each, Kernel)}
+    assert not [name for name in found if found[name].machine_code is None]
+    assert len(found) == 31
+
+
+def test_a_kernel_is_plain_python_until_it_has_taken_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first argument counts: a number of steps, or a column with one for each element."""
+
+    def number_of(_steps: object, number: int) -> int:
+        return number
+
+    monkeypatch.setattr(Kernel, "plain_steps", 5)
+    kernel = Kernel(number_of)
+    assert [kernel(3, 1), kernel(1, 2)] == [1, 2]
+    assert kernel.machine_code is None
+    assert kernel(np.ones(1), 3) == 3
+    assert kernel.machine_code is not None
