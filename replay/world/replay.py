@@ -315,7 +315,7 @@ class Replay:
         window = self._window(now_ns, source) if self._told.may_look_ahead else ()
         for outcomes in self._told.outcomes(self.cluster.take_events(), window):
             if not self._told.is_ahead:
-                self._windows.close(broke_off=self._told.broke_off)
+                self._windows.close(self._told.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)
             self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns

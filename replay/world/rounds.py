@@ -55,7 +55,7 @@ class Rounds:
 
     What the scheduler said may wait does so until there is more to tell. It keeps its order and its
     times, so that only fewer messages show that it has waited. `messages` counts those;
-    `broke_off` tells that the last one was not run to the end of its window.
+    `left` is how many rounds of the last one's window the scheduler did not run.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Rounds:
         self._ahead: deque[Foreseen] = deque()
         self._may_wait: Urgency | None = None
         self._cannot_wait = False
-        self.broke_off = False
+        self.left = 0
         self.count = 0
         self.messages = 0
         self.last_events: Sequence[scheduler_pb2.Event] = ()
@@ -164,7 +164,7 @@ class Rounds:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()
             if not outcomes.goes_on:
-                self.broke_off = bool(self._ahead)
+                self.left = len(self._ahead)
                 self._ahead.clear()
             self._has_more = outcomes.more and self._one_by_one
             if outcomes.more and not self._one_by_one:

@@ -32,6 +32,8 @@ from reprieve.trace.v1alpha1 import trace_pb2
 ROUNDS_MAX = 256
 EVENTS_MAX = 4096
 """How many rounds and events a window has at the most."""
+FIRST_ROUNDS = 16
+"""How many rounds the first window has at the most."""
 FULL = "it was full"
 END = "nothing more was to come"
 NOT_BOUND = "a pod was not bound at once"
@@ -86,7 +88,8 @@ class Windows:
         self._names: set[str] = set()
         self._ended = 0
         self._until_ns = 0
-        self._is_open = False
+        self._size = 0
+        self._most = FIRST_ROUNDS
         self._why = END
         self.ended: Counter[str] = Counter()
 
@@ -98,7 +101,8 @@ class Windows:
         `records` are those that are still to come; nothing after `until_ns` is foreseen.
         """
         bound: Iterable[PodRecord] = self._cluster.pending.values()
-        if not all(map(self._may_be_bound, bound)):
+        most, self._most = min(self._most, ROUNDS_MAX), max(1, self._most)
+        if not most or not all(map(self._may_be_bound, bound)):
             return []
         self._drafts, self._coming, self._names, self._ended = {}, [], set(), 0
         self._until_ns = NEVER_NS if until_ns is None else until_ns + 1
@@ -125,22 +129,23 @@ class Windows:
             foreseen.round.events.extend(events)
             window.append(foreseen)
             count += len(confirmations) + len(events)
-            if len(window) >= ROUNDS_MAX or count >= EVENTS_MAX:
+            if len(window) >= most or count >= EVENTS_MAX:
                 self._why = FULL
                 break
             confirmations = self._bind(moment.at_ns, [admitted.pod for admitted in pods])
             events = []
-        self._is_open = bool(window)
+        self._size = len(window)
         return window
 
-    def close(self, *, broke_off: bool) -> None:
-        """Forget what was foreseen and has not come to be.
+    def close(self, left: int) -> None:
+        """Forget what was foreseen and has not come to be: `left` rounds of the last window.
 
-        `broke_off` tells that the scheduler did not run all of the last window's rounds.
+        Windows grow while all of them is run, and shrink where much was foreseen in vain.
         """
-        if self._is_open:
-            self.ended[NOT_BOUND if broke_off else self._why] += 1
-        self._is_open = False
+        if self._size:
+            self.ended[NOT_BOUND if left else self._why] += 1
+            self._most = (self._size - left) // 2 if left else max(self._most, 2 * self._size)
+        self._size = 0
         for pod in self._drafted:
             pod.foreseen = None
         self._drafted = []

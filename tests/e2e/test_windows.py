@@ -216,26 +216,48 @@ def _left(finished: Finished) -> tuple[bytes, list[scheduler_pb2.Round]]:
     return decisions, list(finished.run.rounds())
 
 
-def test_windows_are_long_where_pods_are_their_own(
-    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Over gRPC: hundreds of pods in a few messages, their starts and ends among them."""
-    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
-    records += [create(make_node(f"n{index}", "64Gi")) for index in range(20)]
-    for number in range(500):
-        record = create_pod(make_pod(f"p{number}"), start_delay_ns=S, service_time_ns=30 * S)
-        record.at_ns = (number + 1) * 100 * MS
-        records.append(record)
-    told: list[int] = []
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many rounds each message tells, as they are sent."""
+    sizes: list[int] = []
     tell = SchedulerService.tell
 
     def counted(
         self: SchedulerService, round_: scheduler_pb2.Round, window: list[Foreseen]
     ) -> None:
-        told.append(1 + len(window))
+        sizes.append(1 + len(window))
         tell(self, round_, window)
 
     monkeypatch.setattr(SchedulerService, "tell", counted)
+    return sizes
+
+
+def test_windows_are_long_where_pods_are_their_own(
+    services: EmbeddedServices, tmp_path: Path, told: list[int]
+) -> None:
+    """Over gRPC: hundreds of pods in a few messages, their starts and ends among them."""
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records += [create(make_node(f"n{index}", "64Gi")) for index in range(20)]
+    for number in range(700):
+        record = create_pod(make_pod(f"p{number}"), start_delay_ns=S, service_time_ns=30 * S)
+        record.at_ns = (number + 1) * 100 * MS
+        records.append(record)
     run(services, records, tmp_path / "run")
     assert max(told) > 200
-    assert len(told) < 12
+    assert len(told) < 14
+
+
+def test_windows_are_short_where_pods_are_refused_again_and_again(
+    here: EmbeddedServices, tmp_path: Path, told: list[int]
+) -> None:
+    """Each preempts before it is bound; little is foreseen in vain."""
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records += [create(make_node(f"n{index}", "1Gi")) for index in range(40)]
+    records += [create_pod(make_pod(f"low{number}", grace_s=1)) for number in range(40)]
+    for number in range(40):
+        record = create_pod(make_pod(f"high{number}", priority=10))
+        record.at_ns = (number + 1) * 10 * S
+        records.append(record)
+    finished = run(here, records, tmp_path / "run")
+    assert finished.summary.decided.preempted == 40
+    assert sum(told) < len(told) + 60
