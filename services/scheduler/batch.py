@@ -1,4 +1,4 @@
-"""The decisions of one exchange: what the queue is told of them, and then the world.
+"""The decisions of one exchange: what is said of them to the queue, and then to the world.
 
 Refusals one after the other change nothing but their pods' place in the queue: they are one
 operation to it and one outcome, in which each reason stands once.
