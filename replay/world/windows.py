@@ -32,6 +32,8 @@ from reprieve.trace.v1alpha1 import trace_pb2
 ROUNDS_MAX = 256
 EVENTS_MAX = 4096
 """How many rounds and events a window has at the most."""
+PODS_MAX = 255
+"""How many pods may come at one moment: more than one exchange with the queue shows cost enough."""
 FIRST_ROUNDS = 16
 """How many rounds the first window has at the most."""
 FULL = "it was full"
@@ -100,9 +102,9 @@ class Windows:
 
         `records` are those that are still to come; nothing after `until_ns` is foreseen.
         """
-        bound: Iterable[PodRecord] = self._cluster.pending.values()
+        bound = self._cluster.pending.values()
         most, self._most = min(self._most, ROUNDS_MAX), max(1, self._most)
-        if not most or not all(map(self._may_be_bound, bound)):
+        if not most or len(bound) > PODS_MAX or not all(map(self._may_be_bound, bound)):
             return []
         self._drafts, self._coming, self._names, self._ended = {}, [], set(), 0
         self._until_ns = NEVER_NS if until_ns is None else until_ns + 1
@@ -199,6 +201,9 @@ class Windows:
                 case told:
                     self._why = f"the trace tells of something else: {told}"
                     return None
+        if len(pods) > PODS_MAX:
+            self._why = FULL
+            return None
         names = {admitted.pod.key for admitted in pods} | {admitted.pod.uid for admitted in pods}
         if len(names) < 2 * len(pods) or not names.isdisjoint(self._names):
             self._why = LOOKED_AT
