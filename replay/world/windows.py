@@ -3,7 +3,7 @@
 What is foreseen is a closed list: pods that come without a node, an owner or a budget, and the
 start and the end of such pods, those of the window itself among them, which count as bound in the
 round in which they come. Anything else ends a window. Nothing of it is carried out before its time:
-only the events are made, and they are the very ones that are told and kept when it has come.
+only the events are made, and the same events are recorded when its time comes.
 
 This is conservative lookahead: the scheduler goes from round to round for as long as every pod is
 bound, and what was foreseen beyond that is dropped. (K. M. Chandy, J. Misra, Asynchronous
@@ -24,6 +24,7 @@ from replay.world.inputs import Inputs
 from replay.world.lives import Admitted, Lives, ending, finish_ns, goes_on
 from replay.world.pod_gc import NEVER_NS
 from replay.world.pod_record import PodRecord, status_event
+from replay.world.rounds import EVENTS_PER_MESSAGE
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
@@ -124,6 +125,9 @@ class Windows:
             events += [
                 self._step(moment.at_ns, kind, pod) for kind, pod in moment.steps if pod is not None
             ]
+            if len(confirmations) + len(events) >= EVENTS_PER_MESSAGE:
+                self._why = FULL
+                break
             if not pods:
                 continue
             foreseen = scheduler_service_pb2.Foreseen(confirmations=confirmations)
@@ -142,7 +146,7 @@ class Windows:
     def close(self, left: int) -> None:
         """Forget what was foreseen and has not come to be: `left` rounds of the last window.
 
-        Windows grow while all of them is run, and shrink where much was foreseen in vain.
+        Windows grow while they are run whole, and shrink where much was foreseen in vain.
         """
         if self._size:
             self.ended[NOT_BOUND if left else self._why] += 1

@@ -261,3 +261,20 @@ def test_windows_are_short_where_pods_are_refused_again_and_again(
     finished = run(here, records, tmp_path / "run")
     assert finished.summary.decided.preempted == 40
     assert sum(told) < len(told) + 60
+
+
+def test_a_window_ends_before_more_waits_than_a_message_holds(
+    here: EmbeddedServices, tmp_path: Path, told: list[int]
+) -> None:
+    """Thousands of pods end between two that come: the world tells of that by itself."""
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records += [create(make_node(f"n{index}", "256Gi")) for index in range(25)]
+    for number, at_s in enumerate([*[0] * 2100, 5, 60, 61]):
+        pod = make_pod(f"p{number}")
+        pod.spec.containers[0].resources.requests["memory"] = "1Mi"
+        record = create_pod(pod, service_time_ns=10 * S)
+        record.at_ns = at_s * S
+        records.append(record)
+    finished = run(here, records, tmp_path / "run")
+    assert finished.summary.decided.bound == 2103
+    assert max(told) > 1
