@@ -1,8 +1,9 @@
 """The scheduler's checkpoints in a run directory: a decision late in a run is soon told again.
 
-They are taken between instants, ten seconds of wall time after the last one. When there are many,
-every second one goes and the wait doubles: a run keeps few of them, however long it takes, and they
-lie evenly. No decision follows from when they were taken.
+They are taken between instants, ten seconds of wall time after the last one, or later where that
+took more than a fiftieth of it. When there are many, every second one goes and the wait doubles: a
+run keeps few of them, however long it takes, and they lie evenly. No decision follows from when
+they were taken.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from replay.trace.frames import delimited
 from reprieve.session.v1alpha1 import session_pb2
 
 EVERY_NS = 10_000_000_000
+SHARE = 50
+"""A run's time for each unit of time that checkpoints take, at the least."""
 KEPT_MAX = 24
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
 
@@ -72,15 +75,17 @@ class Checkpoints:
         self._clock = clock
         self._last_ns = clock()
         self._every_ns = EVERY_NS
+        self._took_ns = 0
         self._kept: list[Path] = []
 
     @property
     def is_due(self) -> bool:
         """Tell whether it is time for another one."""
-        return self._clock() - self._last_ns >= self._every_ns
+        return self._clock() - self._last_ns >= max(self._every_ns, SHARE * self._took_ns)
 
     def save(self, at_ns: int) -> None:
         """Save the scheduler as it stands between two instants. Raises RunError."""
+        began_ns = self._clock()
         path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
         content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
         try:
@@ -94,6 +99,7 @@ class Checkpoints:
             self._kept = self._kept[1::2]
             self._every_ns *= 2
         self._last_ns = self._clock()
+        self._took_ns = self._last_ns - began_ns
 
 
 def is_checkpoint(name: str) -> bool:

@@ -20,6 +20,7 @@ from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from reprieve.kube.v1alpha1 import pod_pb2, policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
+from services.kube.selector import LabelSelectors
 from services.rpc.kube_codec import budget_from_message
 
 DELETION_TIMEOUT_NS = 120 * 1_000_000_000
@@ -72,9 +73,13 @@ class _Watched:
 
 @dataclass(frozen=True, slots=True)
 class _Cover:
-    """The budgets over a pod, by key; they are the same while its message is (labels are in it)."""
+    """The budgets over a pod, by key, when the controller's budgets were those of `version`.
+
+    They are the same while its message is (labels are in it).
+    """
 
     message: pod_pb2.Pod
+    version: int
     budgets: Mapping[str, _Watched]
 
 
@@ -88,7 +93,8 @@ class DisruptionController:
         self._timeline = timeline
         self._recorded_status = recorded_status
         self._watched: dict[str, _Watched] = {}
-        self._by_namespace: dict[str, dict[str, _Watched]] = {}
+        self._by_namespace: dict[str, LabelSelectors[str]] = {}
+        self._version = 0
         self._covers: dict[str, _Cover] = {}
 
     def put(self, now_ns: int, message: policy_pb2.PodDisruptionBudget) -> None:
@@ -105,9 +111,10 @@ class DisruptionController:
         for pod in self._cluster.pods.values():
             if _is_covered(value, pod):
                 watched.count(pod)
-        self._covers.clear()
+                self._covers.setdefault(pod.uid, _Cover(pod.message, self._version, {}))
+        self._version += 1
         self._watched[key] = watched
-        self._by_namespace.setdefault(value.namespace, {})[key] = watched
+        self._by_namespace.setdefault(value.namespace, LabelSelectors()).put(key, value.selector)
         self._cluster.put_budget(now_ns, message)
         self._cluster.changed.budgets[key] = None
 
@@ -115,15 +122,16 @@ class DisruptionController:
         """Forget a budget; an unknown one is accepted."""
         watched = self._watched.pop(key, None)
         if watched is not None:
-            self._covers.clear()
-            del self._by_namespace[watched.value.namespace][key]
+            self._version += 1
+            self._by_namespace[watched.value.namespace].remove(key)
             self._timeline.cancel(Kind.RECHECK, key)
             self._cluster.remove_budget(now_ns, key)
 
     def covering(self, pod: PodRecord) -> list[str]:
         """Return the keys of the budgets over a pod."""
-        budgets = self._by_namespace.get(pod.message.metadata.namespace, {})
-        return [key for key, each in budgets.items() if _is_covered(each.value, pod)]
+        meta = pod.message.metadata
+        selectors = self._by_namespace.get(meta.namespace)
+        return [] if selectors is None else selectors.matching(meta.labels)
 
     def recheck(self, key: str) -> None:
         """Look at a budget again, since a granted disruption may have waited for too long."""
@@ -149,22 +157,23 @@ class DisruptionController:
     def _concerned(self, uid: str) -> Iterable[str]:
         """Count one pod anew and return the budgets that it concerns, or has concerned."""
         pod, cover = self._cluster.pods.get(uid), self._covers.get(uid)
-        if pod is not None and cover is not None and cover.message is pod.message:
-            for watched in cover.budgets.values():
+        known = {} if cover is None else cover.budgets
+        if cover is not None and cover.version != self._version:
+            known = {key: each for key, each in self._watched.items() if uid in each.members}
+        elif cover is not None and pod is not None and cover.message is pod.message:
+            for watched in known.values():
                 watched.count(pod)
-            return cover.budgets
-        left = [key for key, watched in self._watched.items() if uid in watched.members]
-        for key in left:
-            self._watched[key].drop(uid)
+            return known
+        for watched in known.values():
+            watched.drop(uid)
         self._covers.pop(uid, None)
         if pod is None:
-            return left
-        budgets = self._by_namespace.get(pod.message.metadata.namespace, {})
-        found = {key: each for key, each in budgets.items() if _is_covered(each.value, pod)}
+            return known
+        found = {key: self._watched[key] for key in self.covering(pod)}
         for watched in found.values():
             watched.count(pod)
-        self._covers[uid] = _Cover(pod.message, found)
-        return [*left, *found]
+        self._covers[uid] = _Cover(pod.message, self._version, found)
+        return [*known, *found]
 
     def _sync(self, now_ns: int, key: str) -> None:
         message, watched = self._cluster.budgets[key], self._watched[key]

@@ -10,10 +10,15 @@ component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, TypeVar
+
+_K = TypeVar("_K", bound=Hashable)
+_Label = tuple[str, str | None]
 
 _INT64 = re.compile(r"[+-]?[0-9]{1,4000}")  # int() reads no more digits than 4,300
 _INT64_LIMIT = 2**63
@@ -74,6 +79,69 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether `labels` meet every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+class LabelSelectors(Generic[_K]):
+    """Label selectors by key, of which labels are compared with those that may match.
+
+    Each is filed under labels of which one must be there: all values that its first In takes, else
+    a label's name alone, else (it takes what has no label at all) nothing.
+    """
+
+    def __init__(self) -> None:
+        self._filed: dict[_Label, dict[_K, LabelSelector]] = {}
+        self._labels: dict[_K, tuple[_Label, ...]] = {}
+        self._numbers: dict[_K, int] = {}
+        self._next = itertools.count()
+
+    def put(self, key: _K, selector: LabelSelector | None) -> None:
+        """Add a selector or replace it in its place; None matches nothing."""
+        number = self._numbers.get(key)
+        self.remove(key)
+        self._numbers[key] = next(self._next) if number is None else number
+        if selector is None:
+            return
+        self._labels[key] = _needed(selector)
+        for label in self._labels[key]:
+            self._filed.setdefault(label, {})[key] = selector
+
+    def remove(self, key: _K) -> None:
+        """Forget a selector; an unknown one is accepted."""
+        self._numbers.pop(key, None)
+        for label in self._labels.pop(key, ()):
+            del self._filed[label][key]
+            if not self._filed[label]:
+                del self._filed[label]
+
+    def matching(self, labels: Mapping[str, str]) -> list[_K]:
+        """Return the keys of the selectors that match, in the order in which they came."""
+        found = [
+            key
+            for label in (_ANY, *_each(labels))
+            for key, selector in self._filed.get(label, {}).items()
+            if selector.matches(labels)
+        ]
+        return found if len(found) < 2 else sorted(found, key=self._numbers.__getitem__)
+
+
+_ANY: _Label = ("", None)
+
+
+def _each(labels: Mapping[str, str]) -> Iterable[_Label]:
+    for name, value in labels.items():
+        yield name, value
+        yield name, None
+
+
+def _needed(selector: LabelSelector) -> tuple[_Label, ...]:
+    """Return labels of which whatever the selector matches has one; the second is any value."""
+    for each in selector.requirements:
+        if each.operator is Operator.IN:
+            return tuple((each.key, value) for value in dict.fromkeys(each.values))
+    for each in selector.requirements:
+        if each.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST):
+            return ((each.key, None),)
+    return (_ANY,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

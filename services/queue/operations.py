@@ -187,6 +187,21 @@ def _commit_unschedulable(queue: SchedulingQueue, failed: _FailedPods, at_ns: in
     return queue.commit_unschedulable(failed.pods, first_cycle=failed.first_cycle, now_ns=at_ns)
 
 
+def _read_pass_through(_reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
+    if message.first_cycle < 1:
+        raise FieldError(
+            "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
+        )
+    if not message.pods:
+        raise FieldError("pods", "is required: how many have passed")
+    return message.first_cycle, message.pods
+
+
+def _pass_through(queue: SchedulingQueue, passed: tuple[int, int], at_ns: int) -> Outcome:
+    first_cycle, pods = passed
+    return queue.pass_through(pods, first_cycle=first_cycle, now_ns=at_ns)
+
+
 class _FailedPop(NamedTuple):
     pop: PopId
     failure: Failure
@@ -351,6 +366,7 @@ _KINDS: Mapping[str, OperationKind] = {
     "commit_unschedulable": OperationKind(
         read=_read_commit_unschedulable, apply=_commit_unschedulable
     ),
+    "pass_through": OperationKind(read=_read_pass_through, apply=_pass_through),
     "add_unschedulable": OperationKind(read=_read_add_unschedulable, apply=_add_unschedulable),
     "done": OperationKind(read=_read_done, apply=_done),
     "move": OperationKind(read=_read_move, apply=_move),

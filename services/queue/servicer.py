@@ -78,6 +78,7 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
             version=package_version(),
             resumable=True,
             foreseeable_heads=True,
+            passes_through=core.queue.passes_through,
         )
 
     async def CloseSession(
@@ -276,7 +277,12 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         except (LookupError, TypeError, ValueError, AssertionError, DecodeError) as error:
             raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
         session = restore_session(self._sessions, info, core)
-        return pb.RestoreResponse(session=session.name, epoch=session.epoch, foreseeable_heads=True)
+        return pb.RestoreResponse(
+            session=session.name,
+            epoch=session.epoch,
+            foreseeable_heads=True,
+            passes_through=core.queue.passes_through,
+        )
 
     def batch(self, request: pb.StreamRequest) -> pb.StreamResponse:
         """Answer one request of a stream; raises what refuses it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -78,6 +78,7 @@ class QueueLink:
             config=config,
             resumable=True,
             foreseeable_heads=restored.foreseeable_heads,
+            passes_through=restored.passes_through,
         )
         return QueueSession(self, opened, chunks[0].info.sequence)
 
@@ -104,7 +105,8 @@ class QueueSession:
 
     `traceparent` is the context of the span that the next batches belong to; `resumable` tells
     whether the queue keeps checkpoints, and `foreseeable_heads` whether a caller may form the next
-    heads itself while no pod waits. Batches whose answer is known are held until the next one.
+    heads itself while no pod waits. Batches whose answer is known are held until the next one; of
+    pods that have come and gone among them the queue is told how many.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class QueueSession:
         self.config = opened.config
         self.resumable = opened.resumable
         self.foreseeable_heads = opened.foreseeable_heads
+        self._passes_through = opened.passes_through
         self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
         self.traceparent = ""
         self._sequence = sequence
@@ -128,7 +131,7 @@ class QueueSession:
 
         Raises UnavailableError.
         """
-        held, self._held = self._held, []
+        held = self._take_held()
         await self._send([*held, *operations] if held else operations, heads, None)
         while len(self._unread) > 1:
             await self._read()
@@ -145,11 +148,17 @@ class QueueSession:
         """
         self._held += operations
         if len(self._held) >= HELD_MAX:
-            await self._flush()
+            self._held = self._take_held()
+            if len(self._held) >= HELD_MAX // 2:
+                await self._flush()
+
+    def _take_held(self) -> list[queue_pb2.Operation]:
+        held, self._held = self._held, []
+        return without_passing(held) if self._passes_through else held
 
     async def _flush(self) -> None:
         """Send what is held."""
-        held, self._held = self._held, []
+        held = self._take_held()
         if held:
             await self._send(held, 0, len(held))
         while len(self._unread) > UNREAD_MAX:
@@ -234,3 +243,66 @@ class QueueSession:
             f"the scheduling queue at {self._link.address} ended the stream with "
             f"{code.name}: {details or 'nothing more'}"
         )
+
+
+_OF_NO_PENDING_POD = frozenset(
+    {"move", "assigned_pod_add", "assigned_pod_update", "flush_backoff", "flush_leftover"}
+)
+
+
+def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Operation]:
+    """Return operations that tell a queue the same, with PassThrough for pods that come and go.
+
+    Those are added, popped and done among `operations`, all while no other pod is active.
+    """
+    came: set[str] = set()
+    taken: set[str] = set()
+    gone: set[str] = set()
+    for operation in operations:
+        match operation.WhichOneof("operation"):
+            case "add":
+                came.add(operation.add.pod.metadata.uid)
+            case "commit_pop" if operation.commit_pop.pop.uid in came:
+                taken.add(operation.commit_pop.pop.uid)
+            case "done" if operation.done.pop.uid in taken:
+                gone.add(operation.done.pop.uid)
+            case "delete":
+                taken.discard(operation.delete.pod.uid)
+            case "commit_pop" | "done":
+                pass
+            case kind if kind not in _OF_NO_PENDING_POD:
+                return list(operations)
+    return list(_left(operations, gone)) if gone else list(operations)
+
+
+def _left(
+    operations: Iterable[queue_pb2.Operation], gone: Container[str]
+) -> Iterator[queue_pb2.Operation]:
+    passing: queue_pb2.Operation | None = None
+    for operation in operations:
+        kind = operation.WhichOneof("operation")
+        if kind == "commit_pop" and operation.commit_pop.pop.uid in gone:
+            if passing is None:
+                passing = queue_pb2.Operation()
+                passing.pass_through.first_cycle = operation.commit_pop.pop.cycle
+            passing.at_ns = operation.at_ns
+            passing.pass_through.pods += 1
+        elif not _is_about(operation, kind, gone):
+            if passing is not None:
+                yield passing
+                passing = None
+            yield operation
+    if passing is not None:
+        yield passing
+
+
+def _is_about(operation: queue_pb2.Operation, kind: str | None, pods: Container[str]) -> bool:
+    match kind:
+        case "add":
+            return operation.add.pod.metadata.uid in pods
+        case "done":
+            return operation.done.pop.uid in pods
+        case "delete":
+            return operation.delete.pod.uid in pods
+        case _:
+            return False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from services.queue.core.entry import Entry
 from services.queue.core.pod import PodKey
@@ -38,7 +38,12 @@ class NameBackoff:
 
 
 class BackoffPolicy(Protocol):
-    """The rule that a mode backs off by."""
+    """The rule that a mode backs off by.
+
+    `goes_by_name` tells that what is known of a pod counts for the next one of its name.
+    """
+
+    goes_by_name: ClassVar[bool]
 
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of `entry` ends."""
@@ -90,6 +95,8 @@ class AttemptBackoff:
 
     __slots__ = ("_limits",)
 
+    goes_by_name: ClassVar[bool] = False
+
     def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits
 
@@ -126,6 +133,8 @@ class PodBackoffMap:
     """
 
     __slots__ = ("_by_name", "_limits")
+
+    goes_by_name: ClassVar[bool] = True
 
     def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits

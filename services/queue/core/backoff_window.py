@@ -11,6 +11,7 @@ isPodBackingoff, calculateBackoffDuration, alignToWindow.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from services.queue.core.backoff import BackoffLimits, NameBackoff
 from services.queue.core.entry import Entry
@@ -41,6 +42,8 @@ class WindowBackoff:
     """
 
     __slots__ = ("_limits", "_window_ns")
+
+    goes_by_name: ClassVar[bool] = False
 
     def __init__(self, limits: BackoffLimits, *, aligned: bool) -> None:
         self._limits = limits

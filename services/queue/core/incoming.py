@@ -40,10 +40,10 @@ class IncomingPods:
     def __init__(self) -> None:
         self._counts: dict[tuple[SubQueue, str], int] = {}
 
-    def record(self, queue: SubQueue, event: str) -> None:
-        """Count one pod that `event` brought into `queue`."""
+    def record(self, queue: SubQueue, event: str, pods: int = 1) -> None:
+        """Count pods that `event` brought into `queue`."""
         counted = (queue, event)
-        self._counts[counted] = self._counts.get(counted, 0) + 1
+        self._counts[counted] = self._counts.get(counted, 0) + pods
 
     def take(self) -> dict[tuple[SubQueue, str], int]:
         """Return the counts and start over."""
@@ -59,9 +59,9 @@ class FinishedPods:
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
 
-    def record(self, attempts: int) -> None:
-        """Count a pod that ended with its `attempts`-th attempt."""
-        self._counts[attempts] = self._counts.get(attempts, 0) + 1
+    def record(self, attempts: int, pods: int = 1) -> None:
+        """Count pods that ended with their `attempts`-th attempt."""
+        self._counts[attempts] = self._counts.get(attempts, 0) + pods
 
     def take(self) -> dict[int, int]:
         """Return the counts and start over."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
@@ -45,7 +45,12 @@ class InFlightRecord:
 
 
 class QueueRules(Protocol):
-    """One version's behaviour over the shared parts; the time has been advanced before."""
+    """One version's behaviour over the shared parts; the time has been advanced before.
+
+    `added_by` is the event that new pods are counted by.
+    """
+
+    added_by: ClassVar[str]
 
     def add(self, pod: QueuedPod, /) -> None:
         """Take in a new pod."""

@@ -10,6 +10,7 @@ Source: kubernetes v1.20 (and v1.16) internal/queue/scheduling_queue.go, Priorit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from services.queue.core import incoming
 from services.queue.core.entry import Entry, Failure
@@ -29,6 +30,8 @@ class RulesV120:
 
     __slots__ = ("_parts", "_present", "_queues")
 
+    added_by: ClassVar[str] = incoming.POD_ADD
+
     def __init__(self, parts: QueueParts, present: PresentTexts) -> None:
         self._parts = parts
         self._queues = parts.queues
@@ -38,7 +41,7 @@ class RulesV120:
         """Make a new pod active, in the place of whatever the queue holds of its name."""
         key = pod.key
         entry = self._parts.new_entry(pod, self._parts.now_ns)
-        self._queues.activate(entry, incoming.POD_ADD)
+        self._queues.activate(entry, self.added_by)
         self._queues.unschedulable.remove(key)
         self._queues.backoff.remove(key)
         self._parts.nominator.follow_status(pod)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import chain
+from typing import ClassVar
 
 from services.queue.core import incoming
 from services.queue.core.cluster_event import (
@@ -36,8 +37,8 @@ FORCE_ACTIVATE = "ForceActivate"
 REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
 _NO_FAILURE = Failure()
 _NO_FILTER = MoveFilter()
-_ADDED, _UPDATED = POD_ADD.label, POD_UPDATE.label
-_RENOMINATED_BY = frozenset({_ADDED, _UPDATED})
+_UPDATED = POD_UPDATE.label
+_RENOMINATED_BY = frozenset({POD_ADD.label, _UPDATED})
 _SCALE_DOWN = event_of("PodUpdatePodScaleDown")
 _TIMEOUT = Happening(event=UNSCHEDULABLE_TIMEOUT)
 
@@ -50,6 +51,8 @@ class RulesV134(ABC):
     """What v1.34 does with queueing hints and without; `pops_backing_off` is a feature gate."""
 
     __slots__ = ("_parts", "_pops_backing_off", "_present", "_queues", "_registered")
+
+    added_by: ClassVar[str] = POD_ADD.label
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class RulesV134(ABC):
 
         A gated one is dropped where the queue holds something of its name.
         """
-        self.to_active(self._new_entry(pod), _ADDED)
+        self.to_active(self._new_entry(pod), self.added_by)
 
     def update_queued(self, old: QueuedPod | None, new: QueuedPod) -> SubQueue:
         """Take over a pod's new version, where it is not in flight.

@@ -166,6 +166,25 @@ class SchedulingQueue:
                 refused = outcome
         return len(failed) if refused is None else refused
 
+    def pass_through(self, pods: int, *, first_cycle: int, now_ns: int) -> NotNext | None:
+        """Count pods that were added, popped, done and deleted while nothing else was active.
+
+        Their pops began with `first_cycle`, which must be next.
+        """
+        parts = self._parts
+        if first_cycle != parts.scheduling_cycle + 1 or self._rules.next() is not None:
+            return self._not_next()
+        parts.advance(now_ns)
+        parts.scheduling_cycle += pods
+        parts.queues.incoming.record(SubQueue.ACTIVE, self._rules.added_by, pods)
+        parts.finished.record(1, pods)
+        return None
+
+    @property
+    def passes_through(self) -> bool:
+        """Tell whether nothing stays of a pod that has gone: `pass_through` relies on it."""
+        return not self._parts.policy.goes_by_name
+
     def _take_next(self, uid: str, cycle: int, now_ns: int) -> Entry | None:
         """Take out the next pod where it is this one and begins this cycle; else change nothing."""
         entry = self._rules.next()

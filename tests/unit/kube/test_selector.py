@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.kube.selector import (
     LabelSelector,
+    LabelSelectors,
     NodeSelector,
     NodeSelectorTerm,
     Operator,
@@ -90,3 +93,33 @@ def test_a_toleration_covers_by_key_value_and_effect() -> None:
     assert not tolerated(taint, [Toleration(key="k", value="v", effect=TaintEffect.NO_EXECUTE)])
     assert not tolerated(taint, [Toleration(key="k", value="w")])
     assert not tolerated(taint, [])
+
+
+LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"))
+REQUIREMENTS = st.builds(
+    Requirement,
+    key=st.sampled_from("abc"),
+    operator=st.sampled_from([each for each in Operator if each.value not in ("Gt", "Lt")]),
+    values=st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
+)
+SELECTORS = st.none() | st.builds(
+    LabelSelector, requirements=st.lists(REQUIREMENTS, max_size=2).map(tuple)
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), SELECTORS | st.just("gone"))), LABELS)
+def test_label_selectors_find_what_comparing_each_of_them_finds(
+    changes: list[tuple[int, LabelSelector | str | None]], labels: dict[str, str]
+) -> None:
+    """In the order in which they came; one that is replaced keeps its place."""
+    selectors: LabelSelectors[int] = LabelSelectors()
+    each: dict[int, LabelSelector | None] = {}
+    for key, selector in changes:
+        if isinstance(selector, str):
+            selectors.remove(key)
+            each.pop(key, None)
+        else:
+            selectors.put(key, selector)
+            each[key] = selector
+    matching = [key for key, one in each.items() if one is not None and one.matches(labels)]
+    assert selectors.matching(labels) == matching

@@ -48,7 +48,7 @@ class Harness:
         self.servicer = SchedulingQueueServicer(wall_clock_ns=wall_clock_ns)
         config = queue_pb2.QueueConfig(mode=mode, lease_ns=lease_ns)
         opening = self.servicer.Open(pb.OpenRequest(session="s", live=live, config=config), None)  # type: ignore[arg-type] # no handler reads its context
-        asyncio.run(opening)
+        self.opened = asyncio.run(opening)
         self.sequence = 0
 
     def send(self, *operations: queue_pb2.Operation, heads: int = 0) -> pb.StreamResponse:

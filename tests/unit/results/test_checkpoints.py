@@ -21,10 +21,12 @@ from reprieve.session.v1alpha1 import session_pb2
 
 
 class Session:
-    """A session that has been told a round more at each look."""
+    """A session that has been told a round more at each look; saving it takes `takes_ns`."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes_ns: int = 0) -> None:
         self.told = 0
+        self.takes_ns = takes_ns
+        self.now_ns = 0
 
     @property
     def rounds(self) -> int:
@@ -34,14 +36,16 @@ class Session:
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return two chunks."""
+        self.now_ns += self.takes_ns
         return [session_pb2.CheckpointChunk(data=bytes([n])) for n in (self.told % 256, 7)]
 
 
-def taken(folder: Path, instants: int) -> None:
+def taken(folder: Path, instants: int, takes_ns: int = 0) -> None:
     """Let a run take so many instants, each as long as the wait for a checkpoint."""
-    times = iter(range(0, 10**9 * EVERY_NS, EVERY_NS))
-    writer = Checkpoints(folder, Session(), clock=lambda: next(times))
+    session = Session(takes_ns)
+    writer = Checkpoints(folder, session, clock=lambda: session.now_ns)
     for at_ns in range(instants):
+        session.now_ns += EVERY_NS
         if writer.is_due:
             writer.save(at_ns)
 
@@ -54,6 +58,13 @@ def test_a_long_run_keeps_few_checkpoints_of_all_its_parts(tmp_path: Path) -> No
     gaps = [late.at_ns - early.at_ns for early, late in pairwise(found)]
     assert max(gaps) <= 2 * min(gaps)
     assert found[-1].at_ns > 350
+
+
+def test_checkpoints_that_take_long_are_taken_seldom(tmp_path: Path) -> None:
+    """They take a fiftieth of a run at the most."""
+    taken(tmp_path, 400, takes_ns=2 * EVERY_NS)
+    found = checkpoints_in(tmp_path)
+    assert [late.at_ns - early.at_ns for early, late in pairwise(found)] == [100, 100, 100]
 
 
 def test_the_last_checkpoint_before_a_moment_is_found(tmp_path: Path) -> None:
