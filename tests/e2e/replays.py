@@ -38,13 +38,19 @@ def run(
     batch_size: int = 0,
     models: Models | None = None,
     sampling: Sampling = NO_SPANS,
+    configuration: str = "",
 ) -> Finished:
     """Replay records through the services and leave the run in `run_path`."""
     settings = Settings(
         version="test",
         scheduler_address=services.addresses["scheduler"],
         eviction_address=services.addresses["eviction"],
-        scheduler=scheduler_pb2.SchedulerConfig(seed=seed, rules=rules, batch_size=batch_size),
+        scheduler=scheduler_pb2.SchedulerConfig(
+            seed=seed,
+            rules=rules,
+            batch_size=batch_size,
+            kube_scheduler_configuration=configuration,
+        ),
         models=models or Models(),
         run_path=run_path,
         sampling=sampling,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -21,6 +22,8 @@ from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from tests.e2e.replays import NO_SPANS, run
+from tests.e2e.test_extenders import extender
+from tests.extenders import Json, webhook
 from tests.unit.world.builders import (
     S,
     create,
@@ -198,6 +201,35 @@ def test_windows_change_no_decision(
             sampling=spans,
         )
     assert _left(alone) == _left(together)
+
+
+def _every_third_node_less(args: Json) -> Json:
+    """Refuse a pod a third of the nodes, one third to each pod."""
+    turn = zlib.crc32(args["Pod"]["metadata"]["name"].encode()) % 3
+    left = [name for name in args["NodeNames"] if zlib.crc32(name.encode()) % 3 != turn]
+    gone = [name for name in args["NodeNames"] if name not in left]
+    return {"NodeNames": left, "FailedNodes": dict.fromkeys(gone, "not this one")}
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**16))
+def test_with_an_extender_no_transport_batch_or_span_changes_a_decision(
+    here: EmbeddedServices,
+    services: EmbeddedServices,
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+) -> None:
+    """No window is told then, for nobody can foresee what somebody else answers."""
+    folder = tmp_path_factory.mktemp("runs")
+    with webhook(filter=_every_third_node_less) as hook:
+        fields = "filterVerb: filter, nodeCacheCapable: true"
+        told = {"configuration": extender(hook.url, fields)}
+        records = workload(seed, pods=15)
+        one = run(here, records, folder / "one", batch_size=1, **told)
+        many = run(here, records, folder / "many", batch_size=1000, sampling=Sampling(1.0), **told)
+        over_grpc = run(services, records, folder / "grpc", **told)
+    assert hook.asked("filter")
+    assert _left(one) == _left(many) == _left(over_grpc)
 
 
 def _cut_at_random(patched: pytest.MonkeyPatch, seed: int) -> None:
