@@ -20,11 +20,11 @@ from replay.report.report import write_report
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
 from replay.results.tables.build import build_tables
-from replay.world.conditions import timestamp
 from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import timestamp
 
 _SECOND_NS = 1_000_000_000
 _DAY_NS = 86_400 * _SECOND_NS

@@ -12,9 +12,9 @@ from enum import Enum
 
 from google.protobuf.message import Message
 
-from replay.world.conditions import set_time
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.rpc.kube_kinds import apply_patch
 
 Key = tuple[str, str, str]
 """Kind, namespace and name of an object."""
@@ -85,13 +85,7 @@ class ClusterHistory:
             return None
         pod = self.objects[key]
         assert isinstance(pod, pod_pb2.Pod)  # noqa: S101 - a pod's key leads to a pod
-        pod.metadata.resource_version = patch.resource_version
-        if patch.HasField("node_name"):
-            pod.spec.node_name = patch.node_name
-        if patch.HasField("status"):
-            pod.status.CopyFrom(patch.status)
-        if patch.HasField("deletion_ns"):
-            set_time(pod.metadata.deletion_timestamp, patch.deletion_ns)
+        apply_patch(pod, patch)
         return Change(at_ns, Verb.MODIFIED, key, pod)
 
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 
 from replay.results import durations
-from replay.world.conditions import nanoseconds
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
+from services.rpc.kube_fields import time_ns
 
 POD_COLUMNS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
 POD_COLUMNS_WIDE = (*POD_COLUMNS, "IP", "NODE", "NOMINATED NODE", "READINESS GATES")
@@ -203,4 +203,4 @@ def _address(status: node_pb2.NodeStatus, type_: str) -> str:
 def _age(meta: ObjectMeta, now_ns: int) -> str:
     if not meta.HasField("creation_timestamp"):
         return UNKNOWN
-    return durations.age(now_ns - nanoseconds(meta.creation_timestamp))
+    return durations.age(now_ns - time_ns(meta.creation_timestamp))

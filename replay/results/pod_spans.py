@@ -21,11 +21,11 @@ from dataclasses import dataclass
 
 from replay.results.attempts import CYCLE
 from replay.results.clocks import Clock, VirtualClock
-from replay.world.conditions import nanoseconds
 from replay.world.pod_record import controller_uid
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import time_ns
 from services.telemetry.sampling import Sampling, TraceIds
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
@@ -75,7 +75,7 @@ class PodSpans:
         trace = _PodTrace(
             ids=ids,
             root=SpanContext(ids.trace_id, ids.next_span_id()),
-            start_ns=min(now_ns, nanoseconds(meta.creation_timestamp) or now_ns),
+            start_ns=min(now_ns, time_ns(meta.creation_timestamp) or now_ns),
             attributes={
                 "k8s.namespace.name": meta.namespace,
                 "k8s.pod.name": meta.name,
@@ -87,7 +87,7 @@ class PodSpans:
             node_name=pod.spec.node_name,
         )
         if pod.status.phase == "Running":
-            started_ns = nanoseconds(pod.status.start_time)
+            started_ns = time_ns(pod.status.start_time)
             trace.running_ns = min(now_ns, started_ns or now_ns)
         self._traces[meta.uid] = trace
 

@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replay.world.cluster import Changed, Cluster
-from replay.world.conditions import nanoseconds
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from reprieve.kube.v1alpha1 import pod_pb2, policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.selector import LabelSelectors
 from services.rpc.kube_codec import budget_from_message
+from services.rpc.kube_fields import time_ns
 
 DELETION_TIMEOUT_NS = 120 * 1_000_000_000
 
@@ -247,7 +247,7 @@ class DisruptionController:
         The budget is looked at again when the first of them is given up.
         """
         until_ns = {
-            name: nanoseconds(stamp) + DELETION_TIMEOUT_NS
+            name: time_ns(stamp) + DELETION_TIMEOUT_NS
             for name, stamp in sorted(message.status.disrupted_pods.items())
         }
         granted = {

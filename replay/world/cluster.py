@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from replay.world import pod_status
-from replay.world.conditions import set_time
 from replay.world.pod_record import PodRecord, controller_uid, keep_own, stamp, status_event
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
@@ -27,6 +26,7 @@ from reprieve.kube.v1alpha1 import (
 )
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.rpc.kube_fields import set_time
 
 
 class Urgency(IntEnum):

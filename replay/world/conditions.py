@@ -6,9 +6,8 @@ pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintK
 
 from __future__ import annotations
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from services.rpc.kube_fields import set_time, time_ns
 
 TAINTS = {
     "MemoryPressure": "node.kubernetes.io/memory-pressure",
@@ -16,21 +15,6 @@ TAINTS = {
     "PIDPressure": "node.kubernetes.io/pid-pressure",
 }
 """The taint that the node lifecycle controller makes of each pressure condition."""
-
-
-def timestamp(at_ns: int) -> Timestamp:
-    """Return ns since the Unix epoch as a Timestamp."""
-    return Timestamp(seconds=at_ns // 1_000_000_000, nanos=at_ns % 1_000_000_000)
-
-
-def set_time(stamp: Timestamp, at_ns: int) -> None:
-    """Set a Timestamp in place, ns since the Unix epoch; cheaper than a copy of a new one."""
-    stamp.seconds, stamp.nanos = divmod(at_ns, 1_000_000_000)
-
-
-def nanoseconds(stamp: Timestamp) -> int:
-    """Return a Timestamp as ns since the Unix epoch."""
-    return stamp.seconds * 1_000_000_000 + stamp.nanos
 
 
 def set_pod_condition(
@@ -65,7 +49,7 @@ def set_pod_condition(
 def ready_since_ns(status: pod_pb2.PodStatus) -> int:
     """Return since when a pod whose condition Ready holds is ready, ns since the Unix epoch."""
     return next(
-        nanoseconds(each.last_transition_time)
+        time_ns(each.last_transition_time)
         for each in status.conditions
         if each.type == "Ready" and each.status == "True"
     )

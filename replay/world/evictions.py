@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition, set_time
+from replay.world.conditions import set_pod_condition
 from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord
 from reprieve.kube.v1alpha1 import policy_pb2
+from services.rpc.kube_fields import set_time
 
 DISRUPTED_MAX = 2000
 

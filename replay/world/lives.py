@@ -19,7 +19,7 @@ from replay.world import pod_status
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.annotations import annotate_life, annotated_usage
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_pod_condition
+from replay.world.conditions import set_pod_condition
 from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
@@ -33,6 +33,7 @@ from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import PodPhase
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
+from services.rpc.kube_fields import time_ns
 from services.rpc.kube_spec import PodSpecInterner
 
 _KILLED_EXIT_CODE = 137
@@ -133,7 +134,7 @@ class Lives:
         status = pod.message.status
         if status.phase == "Running":
             started = status.start_time if status.HasField("start_time") else None
-            pod.running_ns = nanoseconds(started) if started else now_ns
+            pod.running_ns = time_ns(started) if started else now_ns
             self._plan_finish(now_ns, pod)
             self.usage_changed(now_ns, pod)
         elif not pod.is_terminal:
@@ -142,8 +143,8 @@ class Lives:
             pod.removal = "deleted"
             meta = pod.message.metadata
             grace_ns = meta.deletion_grace_period_seconds * SECOND_NS
-            pod.stopping_ns = nanoseconds(meta.deletion_timestamp) - grace_ns
-            self._plan_stop(now_ns, pod, nanoseconds(meta.deletion_timestamp))
+            pod.stopping_ns = time_ns(meta.deletion_timestamp) - grace_ns
+            self._plan_stop(now_ns, pod, time_ns(meta.deletion_timestamp))
 
     def bound(self, now_ns: int, pod: PodRecord) -> None:
         """Let the kubelet of the pod's node see it."""
@@ -200,7 +201,7 @@ class Lives:
         if grace_s is None or grace_s >= meta.deletion_grace_period_seconds:
             return
         grace_s = max(1, grace_s)
-        asked_ns = nanoseconds(meta.deletion_timestamp)
+        asked_ns = time_ns(meta.deletion_timestamp)
         asked_ns -= meta.deletion_grace_period_seconds * SECOND_NS
         deletion_ns = asked_ns + grace_s * SECOND_NS
         if deletion_ns < now_ns:

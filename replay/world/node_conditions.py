@@ -7,9 +7,10 @@ tryUpdateNodeHealth.
 
 from __future__ import annotations
 
-from replay.world.conditions import set_node_condition, set_time
+from replay.world.conditions import set_node_condition
 from replay.world.taint_eviction import NOT_READY, UNREACHABLE
 from reprieve.kube.v1alpha1 import node_pb2
+from services.rpc.kube_fields import set_time
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NETWORK_UNAVAILABLE = "node.kubernetes.io/network-unavailable"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from replay.world.conditions import set_pod_condition, set_time
+from replay.world.conditions import set_pod_condition
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_ref_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import set_time
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.world.conditions import set_pod_condition, set_time
+from replay.world.conditions import set_pod_condition
 from reprieve.kube.v1alpha1 import pod_pb2
+from services.rpc.kube_fields import set_time
 
 Write = Callable[[int, pod_pb2.Pod], None]
 """Writes a step that is taken at a time (ns since the Unix epoch) into the pod's status."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import mark_pressure, nanoseconds
+from replay.world.conditions import mark_pressure
 from replay.world.foresight import Foresight
 from replay.world.growth import UsageRule
 from replay.world.journal import Journal
@@ -34,6 +34,7 @@ from replay.world.usage import UsageProfiles
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import time_ns
 
 INTERVAL_NS = 10 * SECOND_NS
 CLEANUP_POLL_NS = SECOND_NS
@@ -198,7 +199,7 @@ class Pressure:
             return
         for condition in known.status.conditions:
             if condition.type in kubelet.under:
-                mark_pressure(node, condition, nanoseconds(condition.last_transition_time))
+                mark_pressure(node, condition, time_ns(condition.last_transition_time))
 
     def forget(self, node_name: str) -> None:
         """Drop what is known of a node that has gone."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from replay.world.conditions import nanoseconds, ready_since_ns
+from replay.world.conditions import ready_since_ns
 from replay.world.pod_record import PodRecord
+from services.rpc.kube_fields import time_ns
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -40,7 +41,7 @@ def first_to_go(
             deletion_cost(pod),
             -crowd[pod.node_name],
             _magnitude(now_ns - ready_since_ns(pod.message.status)) if is_ready else 0,
-            _magnitude(now_ns - nanoseconds(pod.message.metadata.creation_timestamp)),
+            _magnitude(now_ns - time_ns(pod.message.metadata.creation_timestamp)),
             pod.uid,
         )
 

@@ -1,4 +1,4 @@
-"""The Kubernetes kinds that are carried, and objects of any of them as JSON.
+"""The Kubernetes kinds that are carried: objects of any of them as JSON, and patched.
 
 An object's JSON has apiVersion and kind, which its message's type stands for.
 """
@@ -11,9 +11,12 @@ from typing import Any
 from google.protobuf.message import Message
 
 from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import PodPatch
 from services.rpc import kube_json
 from services.rpc.errors import FieldError
+from services.rpc.kube_fields import set_time
 
 _GROUP_VERSIONS = {
     "v1": (
@@ -33,6 +36,18 @@ _CASES = {
     for field in Object.DESCRIPTOR.fields
     if field.message_type is not None
 }
+
+
+def apply_patch(pod: Pod, patch: PodPatch) -> None:
+    """Change a pod as a patch says, in place: what it leaves out stays."""
+    if patch.resource_version:
+        pod.metadata.resource_version = patch.resource_version
+    if patch.HasField("node_name"):
+        pod.spec.node_name = patch.node_name
+    if patch.HasField("status"):
+        pod.status.CopyFrom(patch.status)
+    if patch.HasField("deletion_ns"):
+        set_time(pod.metadata.deletion_timestamp, patch.deletion_ns)
 
 
 def object_from_json(mapping: Mapping[str, object]) -> Object | None:

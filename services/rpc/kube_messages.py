@@ -35,7 +35,7 @@ from services.kube.quantity import NANO, Quantity
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Requirement
 from services.kube.taints import Taint, Toleration
 from services.rpc import kube_affinity, kube_volumes
-from services.rpc.kube_fields import SECOND_NS, label_selector_to_message
+from services.rpc.kube_fields import label_selector_to_message, timestamp
 
 
 def pod_to_message(pod: Pod) -> pod_pb2.Pod:
@@ -178,12 +178,6 @@ def priority_class_to_message(each: PriorityClass) -> scheduling_pb2.PriorityCla
         description=each.description,
         preemption_policy=each.preemption_policy.value,
     )
-
-
-def timestamp(time_ns: int) -> Timestamp:
-    """Return the time of `time_ns`, ns since the Unix epoch."""
-    seconds, nanos = divmod(time_ns, SECOND_NS)
-    return Timestamp(seconds=seconds, nanos=nanos)
 
 
 def quantities(resources: Mapping[str, int]) -> dict[str, str]:

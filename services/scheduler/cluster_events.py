@@ -234,17 +234,3 @@ _READERS: Mapping[str, Callable[[Any, str], Kept]] = {
         content, field=field
     ),
 }
-
-
-def apply_patch(message: pod_pb2.Pod, patch: scheduler_pb2.PodPatch) -> None:
-    """Change a pod's message as the patch says."""
-    if patch.resource_version:
-        message.metadata.resource_version = patch.resource_version
-    if patch.HasField("node_name"):
-        message.spec.node_name = patch.node_name
-    if patch.HasField("status"):
-        message.status.CopyFrom(patch.status)
-    if patch.HasField("deletion_ns"):
-        seconds, nanos = divmod(patch.deletion_ns, 1_000_000_000)
-        message.metadata.deletion_timestamp.seconds = seconds
-        message.metadata.deletion_timestamp.nanos = nanos

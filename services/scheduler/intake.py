@@ -12,6 +12,7 @@ from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.rpc.kube_kinds import apply_patch
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
     PatchPod,
@@ -239,7 +240,7 @@ class Intake:
         if not pod.node_name and not change.patch.node_name:
             old = pod_pb2.Pod()
             old.CopyFrom(message)
-        cluster_events.apply_patch(message, change.patch)
+        apply_patch(message, change.patch)
         return old, self._core.put_pod(change.applied_to(pod))
 
     def _remove(self, ref: object_ref_pb2.ObjectRef) -> Sequence[QueueStep]:

@@ -223,11 +223,18 @@ def test_with_an_extender_no_transport_batch_or_span_changes_a_decision(
     folder = tmp_path_factory.mktemp("runs")
     with webhook(filter=_every_third_node_less) as hook:
         fields = "filterVerb: filter, nodeCacheCapable: true"
-        told = {"configuration": extender(hook.url, fields)}
+        told = extender(hook.url, fields)
         records = workload(seed, pods=15)
-        one = run(here, records, folder / "one", batch_size=1, **told)
-        many = run(here, records, folder / "many", batch_size=1000, sampling=Sampling(1.0), **told)
-        over_grpc = run(services, records, folder / "grpc", **told)
+        one = run(here, records, folder / "one", batch_size=1, configuration=told)
+        many = run(
+            here,
+            records,
+            folder / "many",
+            batch_size=1000,
+            sampling=Sampling(1.0),
+            configuration=told,
+        )
+        over_grpc = run(services, records, folder / "grpc", configuration=told)
     assert hook.asked("filter")
     assert _left(one) == _left(many) == _left(over_grpc)
 

@@ -1,6 +1,6 @@
 """Rows of pods, nodes and their usage, from a run's rounds in one pass.
 
-Held are nodes and the pods that have not ended; of the others nothing is kept.
+Held are the objects of the cluster as they stand, and of pods that have not ended what they take.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from replay.results.history import Change, ClusterHistory, Verb
 from replay.results.tables.free_capacity import NodeState, free_capacity
-from replay.world.conditions import nanoseconds
-from reprieve.kube.v1alpha1 import node_pb2, object_pb2, pod_pb2
+from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.pod import PodSpec
 from services.kube.requests import CPU, MEMORY, PODS, pod_requests
 from services.rpc.kube_codec import node_from_message
+from services.rpc.kube_fields import time_ns
 from services.rpc.kube_spec import PodSpecInterner
 
 Write = Callable[[Mapping[str, Any]], None]
@@ -53,6 +54,7 @@ class HistoryRows:
         self._writers = writers
         self._sample_ns = sample_ns
         self._next_sample_ns = 0
+        self._history = ClusterHistory()
         self._interner = PodSpecInterner()
         self._nodes: dict[str, NodeState] = {}
         self._pods: dict[str, _Pod] = {}
@@ -64,7 +66,9 @@ class HistoryRows:
         for round_ in rounds:
             for event in round_.events:
                 self._reach(event.at_ns)
-                self._event(event)
+                change = self._history.take(event)
+                if change is not None:
+                    self._change(change, patched=event.HasField("patch"))
             self._reach(round_.at_ns)
         self._write_usage(self.end_ns)
         if self.start_ns is not None:
@@ -83,25 +87,20 @@ class HistoryRows:
             self._next_sample_ns += missed * self._sample_ns
         self.end_ns = at_ns
 
-    def _event(self, event: scheduler_pb2.Event) -> None:
-        match event.WhichOneof("event"):
-            case "add":
-                self._put(event.at_ns, event.add, is_new=True)
-            case "update":
-                self._put(event.at_ns, event.update, is_new=False)
-            case "patch":
-                self._patch(event.patch)
-            case "delete" if event.delete.kind == "Pod":
-                self._drop_pod(event.delete.uid)
-            case "delete" if event.delete.kind == "Node":
-                self._drop_node(event.at_ns, event.delete.name)
-
-    def _put(self, at_ns: int, told: object_pb2.Object, *, is_new: bool) -> None:
-        match told.WhichOneof("object"):
-            case "pod":
-                self._put_pod(at_ns, told.pod, is_new=is_new)
-            case "node":
-                self._put_node(at_ns, told.node)
+    def _change(self, change: Change, *, patched: bool) -> None:
+        message, gone = change.message, change.verb is Verb.DELETED
+        if isinstance(message, node_pb2.Node):
+            if gone:
+                self._drop_node(change.at_ns, message.metadata.name)
+            else:
+                self._put_node(change.at_ns, message)
+        elif isinstance(message, pod_pb2.Pod):
+            if gone:
+                self._drop_pod(message.metadata.uid)
+            elif patched:
+                self._patched_pod(message)
+            else:
+                self._put_pod(change.at_ns, message, is_new=change.verb is Verb.ADDED)
 
     # Pods
 
@@ -123,15 +122,17 @@ class HistoryRows:
         elif not spec.scheduling_gates:
             self._waiting[uid] = pod
 
-    def _patch(self, patch: scheduler_pb2.PodPatch) -> None:
-        pod = self._pods.get(patch.pod.uid)
+    def _patched_pod(self, message: pod_pb2.Pod) -> None:
+        """Take a pod whose spec is what it was, but for the node."""
+        uid, node_name = message.metadata.uid, message.spec.node_name
+        pod = self._pods.get(uid)
         if pod is None:
             return
-        if patch.node_name and not pod.node_name:
-            self._waiting.pop(patch.pod.uid, None)
-            self._place(pod, patch.node_name)
-        if patch.status.phase in _TERMINAL:
-            self._drop_pod(patch.pod.uid)
+        if node_name and not pod.node_name:
+            self._waiting.pop(uid, None)
+            self._place(pod, node_name)
+        if message.status.phase in _TERMINAL:
+            self._drop_pod(uid)
 
     def _place(self, pod: _Pod, node_name: str) -> None:
         pod.node_name = node_name
@@ -229,6 +230,6 @@ def _pod_row(at_ns: int, message: pod_pb2.Pod, amounts: Mapping[str, int]) -> di
         "requests": dict(sorted(amounts.items())),
         "created_ns": at_ns,
         "node_name": spec.node_name or None,
-        "started_ns": (nanoseconds(status.start_time) or at_ns) if runs else None,
+        "started_ns": (time_ns(status.start_time) or at_ns) if runs else None,
         "phase": status.phase if status.phase in _TERMINAL else None,
     }

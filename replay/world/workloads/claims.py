@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_time
 from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, storage_pb2
+from services.rpc.kube_fields import set_time
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_time, timestamp
 from replay.world.models import SECOND_NS
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.cron_schedule import Schedule, ScheduleError, parse
@@ -23,6 +22,7 @@ from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import Owner
 from reprieve.kube.v1alpha1 import workloads_pb2
 from services.rpc.errors import FieldError
+from services.rpc.kube_fields import set_time, time_ns, timestamp
 
 SUCCESSFUL_KEPT, FAILED_KEPT = 3, 1
 _SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
@@ -61,7 +61,7 @@ class CronJobs:
         if known is None:
             since_ns = now_ns
             if message.status.HasField("last_schedule_time"):
-                since_ns = nanoseconds(message.status.last_schedule_time)
+                since_ns = time_ns(message.status.last_schedule_time)
             since_s = since_ns // SECOND_NS
             self._crons[uid] = _Cron(message=message, schedule=schedule, since_s=since_s)
         else:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, ready_since_ns
+from replay.world.conditions import ready_since_ns
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord, controller_uid
@@ -24,6 +24,7 @@ from replay.world.workloads.making import REVISION_LABEL, Owner, PodMaker, templ
 from replay.world.workloads.placement import Placement, Verdict, pin, target, tolerant
 from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
 from services.rpc import kube_fields
+from services.rpc.kube_fields import time_ns
 
 BACKOFF_NS = SECOND_NS
 BACKOFF_MAX_NS = 900 * SECOND_NS
@@ -170,7 +171,7 @@ class DaemonSets:
         running.sort(
             key=lambda pod: (
                 not pod.node_name,
-                nanoseconds(pod.message.metadata.creation_timestamp),
+                time_ns(pod.message.metadata.creation_timestamp),
                 pod.message.metadata.name,
             )
         )

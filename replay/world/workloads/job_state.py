@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-from replay.world.conditions import nanoseconds
 from replay.world.pod_record import PodRecord
 from replay.world.workloads.job_failures import Effect, backoff_ns, effect_of
 from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
+from services.rpc.kube_fields import time_ns
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -69,13 +69,13 @@ class JobState:
         status = message.status
         state = cls(message=message, succeeded=status.succeeded, failed=status.failed)
         if status.HasField("start_time"):
-            state.start_ns = nanoseconds(status.start_time)
+            state.start_ns = time_ns(status.start_time)
         state.done.update(_numbers(status.completed_indexes))
         state.failed_indexes.update(_numbers(status.failed_indexes))
         for condition in status.conditions:
             if condition.type in {"Complete", "Failed"} and condition.status == "True":
                 state.verdict, state.reason = condition.type, condition.reason
-                state.finished_ns = nanoseconds(condition.last_transition_time)
+                state.finished_ns = time_ns(condition.last_transition_time)
         return state
 
     @property

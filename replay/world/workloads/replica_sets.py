@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from replay.identity import object_uid
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_time
 from replay.world.lives import Lives
 from replay.world.pod_record import controller_uid
 from replay.world.scale_down import first_to_go
 from replay.world.workloads.making import Owner, PodMaker, template_hash
 from reprieve.kube.v1alpha1 import workloads_pb2
+from services.rpc.kube_fields import set_time
 
 HASH_LABEL = "pod-template-hash"
 

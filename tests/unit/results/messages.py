@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from replay.world.conditions import timestamp
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1alpha1 import node_pb2, object_pb2, object_ref_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import timestamp
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_571_904_000 * SECOND_NS

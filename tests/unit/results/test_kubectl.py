@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from replay.results import durations, kubectl
-from replay.world.conditions import timestamp
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from services.rpc import kube_json
+from services.rpc.kube_fields import timestamp
 from tests.unit.results import messages
 
 _CREATING = {"waiting": {"reason": "ContainerCreating"}}

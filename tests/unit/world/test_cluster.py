@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import nanoseconds, set_node_condition, set_pod_condition, timestamp
+from replay.world.conditions import set_node_condition, set_pod_condition
 from replay.world.pod_record import new_pod
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import time_ns, timestamp
 from tests.unit.world.builders import (
     S,
     World,
@@ -95,9 +96,9 @@ def test_a_conditions_transition_time_moves_only_with_its_status() -> None:
     assert set_pod_condition(status, "Ready", "False", 1 * S, "Waiting")
     assert not set_pod_condition(status, "Ready", "False", 2 * S, "Waiting")
     assert set_pod_condition(status, "Ready", "False", 3 * S, "Other")
-    assert nanoseconds(status.conditions[0].last_transition_time) == 1 * S
+    assert time_ns(status.conditions[0].last_transition_time) == 1 * S
     assert set_pod_condition(status, "Ready", "True", 4 * S)
-    assert nanoseconds(status.conditions[0].last_transition_time) == 4 * S
+    assert time_ns(status.conditions[0].last_transition_time) == 4 * S
     assert len(status.conditions) == 1
 
 
@@ -112,4 +113,4 @@ def test_a_nodes_condition_is_written_only_when_its_status_changes() -> None:
 def test_times_survive_as_timestamps() -> None:
     """To the nanosecond, before 1970 too."""
     for at_ns in (0, 1, 1_700_000_000_123_456_789, -1):
-        assert nanoseconds(timestamp(at_ns)) == at_ns
+        assert time_ns(timestamp(at_ns)) == at_ns
