@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.million_workload import workload
-from benchmarks.workloads import at_once, few, replaced, scheduler_perf
+from benchmarks.workloads import (
+    at_once,
+    few,
+    preempted,
+    replaced,
+    scheduler_perf,
+    waiting,
+)
 from replay.generate.openb_like import openb_like
 from replay.generate.options import GenerateOptions
 from replay.generate.workload import generate
@@ -78,6 +85,21 @@ def _at_once(nodes: int, shapes: int) -> Row:
     name = f"AtOnce/{nodes}Nodes_{shapes}Shape{'s' if shapes > 1 else ''}"
     real = Upstream(figure="57-70", source=_CYCLES) if nodes == 5000 else None
     return Row(name=name, records=records, spans="off", upstream=real)
+
+
+def _waiting(pods: int) -> Row:
+    def records(quick: bool) -> Iterable[Record]:
+        return waiting(5, 20, 10) if quick else waiting(1000, pods, 2000)
+
+    return Row(name=f"Waiting/{pods}Pods", records=records, phase=True)
+
+
+def _preempted(victims: int) -> Row:
+    def records(quick: bool) -> Iterable[Record]:
+        return preempted(5, 2) if quick else preempted(1000, victims)
+
+    name = f"Preempted/{victims}Victim{'s' if victims > 1 else ''}"
+    return Row(name=name, records=records, unit=PREEMPTORS, phase=True)
 
 
 def _million(pods: int) -> Row:
@@ -170,6 +192,8 @@ ROWS = (
         phase=True,
         upstream=Upstream(figure="119", source=_PERF),
     ),
+    *(_waiting(pods) for pods in (10, 1000, 10_000)),
+    *(_preempted(victims) for victims in (1, 10, 30)),
     Row(name="NginxDemo/First", records=_nginx, unit=RUNS, program=True, first=True),
     Row(name="NginxDemo/Later", records=_nginx, unit=RUNS, program=True),
 )

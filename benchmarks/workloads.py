@@ -89,10 +89,42 @@ def at_once(nodes: int, pods: int, shapes: int) -> Iterator[Record]:
     for index in range(pods):
         shape = index % shapes
         pod = pod_template(100 + 10 * (shape % 50), 128 + 64 * (shape // 50), labels={})
-        meta = pod.metadata
-        meta.name, meta.namespace = f"pod-{index:05d}", NAMESPACE
-        meta.uid = object_uid("Pod", NAMESPACE, meta.name)
-        yield from templates.pod_create(0, pod)
+        yield from templates.pod_create(0, _named(pod, f"pod-{index:05d}"))
+
+
+def waiting(nodes: int, pods: int, measured: int) -> Iterator[Record]:
+    """Yield pods of a hundred shapes that no node can hold, then small ones, one by one."""
+    numbering = Numbering()
+    yield _header(numbering)
+    yield from _nodes(numbering, nodes)
+    templates = Templates(numbering)
+    for index in range(pods):
+        pod = pod_template(1000 * _NODE.cores + 10 * (1 + index % 100), 128, labels={})
+        yield from templates.pod_create(0, _named(pod, f"huge-{index:05d}"))
+    yield numbering.record(SETTLED_NS, marker=Marker(name="small pods come"))
+    for index in range(measured):
+        pod = _named(pod_template(100, 128, labels={}), f"small-{index:05d}")
+        yield from templates.pod_create(SETTLED_NS + index * EVERY_NS, pod)
+
+
+def preempted(nodes: int, victims: int) -> Iterator[Record]:
+    """Yield so many pods for each node, then pods that come one by one and need a node each.
+
+    Victims go at once, as those of scheduler_perf do.
+    """
+    numbering = Numbering()
+    yield _header(numbering)
+    yield from _nodes(numbering, nodes)
+    templates = Templates(numbering)
+    for index in range(nodes * victims):
+        pod = pod_template(1000 * _NODE.cores // victims, 128, labels={})
+        pod.spec.termination_grace_period_seconds = 0
+        yield from templates.pod_create(0, _named(pod, f"low-{index:05d}"))
+    yield numbering.record(SETTLED_NS, marker=Marker(name="preemptors come"))
+    for index in range(nodes):
+        pod = _named(pod_template(1000 * _NODE.cores, 128, labels={}), f"high-{index:05d}")
+        pod.spec.priority = 100
+        yield from templates.pod_create(SETTLED_NS + index * EVERY_NS, pod)
 
 
 def replaced(nodes: int, deployments: int, replicas: int) -> Iterator[Record]:
@@ -148,6 +180,13 @@ def _deployment(numbering: Numbering, name: str, pods: Sequence[str]) -> Iterato
         meta.uid = object_uid(made.DESCRIPTOR.name, NAMESPACE, name)
     yield numbering.record(0, create=Object(pod_disruption_budget=budget))
     yield numbering.record(0, create=Object(deployment=deployment))
+
+
+def _named(pod: Pod, name: str) -> Pod:
+    meta = pod.metadata
+    meta.name, meta.namespace = name, NAMESPACE
+    meta.uid = object_uid("Pod", NAMESPACE, name)
+    return pod
 
 
 def _header(numbering: Numbering) -> Record:
