@@ -246,7 +246,14 @@ class QueueSession:
 
 
 _OF_NO_PENDING_POD = frozenset(
-    {"move", "assigned_pod_add", "assigned_pod_update", "flush_backoff", "flush_leftover"}
+    {
+        "assigned_pod_add",
+        "assigned_pod_update",
+        "flush_backoff",
+        "flush_leftover",
+        "move",
+        "pass_through",
+    }
 )
 
 
@@ -281,12 +288,17 @@ def _left(
     passing: queue_pb2.Operation | None = None
     for operation in operations:
         kind = operation.WhichOneof("operation")
+        cycle, pods = 0, 0
         if kind == "commit_pop" and operation.commit_pop.pop.uid in gone:
+            cycle, pods = operation.commit_pop.pop.cycle, 1
+        elif kind == "pass_through":
+            cycle, pods = operation.pass_through.first_cycle, operation.pass_through.pods
+        if pods:
             if passing is None:
                 passing = queue_pb2.Operation()
-                passing.pass_through.first_cycle = operation.commit_pop.pop.cycle
+                passing.pass_through.first_cycle = cycle
             passing.at_ns = operation.at_ns
-            passing.pass_through.pods += 1
+            passing.pass_through.pods += pods
         elif not _is_about(operation, kind, gone):
             if passing is not None:
                 yield passing
