@@ -313,7 +313,12 @@ class Replay:
     def _carry_out(self, now_ns: int, source: _Source) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
         window = self._window(now_ns, source) if self._told.may_look_ahead else ()
-        for outcomes in self._told.outcomes(self.cluster.take_events(), window):
+        told = self._told.outcomes(
+            self.cluster.take_events(),
+            window,
+            meanwhile=lambda: self._windows.read_on(source.ahead()),
+        )
+        for outcomes in told:
             if not self._told.is_ahead:
                 self._windows.close(self._told.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)

@@ -8,7 +8,7 @@ arrive in order before the first pod is taken, and what an outcome causes belong
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from replay.world.cluster import Urgency
@@ -151,15 +151,22 @@ class Rounds:
         )
 
     def outcomes(
-        self, events: Sequence[scheduler_pb2.Event], window: Sequence[Foreseen] = ()
+        self,
+        events: Sequence[scheduler_pb2.Event],
+        window: Sequence[Foreseen] = (),
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> Iterator[scheduler_pb2.RoundOutcomes]:
         """Send the round's last events and yield its outcomes, part by part.
 
-        `window` are the rounds that will follow. One that was told so is not sent again.
+        `window` are the rounds that will follow. One that was told so is not sent again. While the
+        scheduler works on a window the world has time for something else, `meanwhile`.
         """
         self.count += 1
         self._next.events.extend(events)
         self._tell(events, window)
+        if window:
+            meanwhile()
         while self._told:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()

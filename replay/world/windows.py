@@ -143,6 +143,17 @@ class Windows:
         self._size = len(window)
         return window
 
+    def read_on(self, records: Iterator[trace_pb2.Record]) -> None:
+        """Read pods of the trace that the next window will ask for."""
+        for record in itertools.islice(records, 2 * self._size):
+            match record.WhichOneof("record"):
+                case "template":
+                    self._inputs.learn(record.template)
+                case "pod_create":
+                    self._inputs.foresee(record.at_ns, record)
+                case _:
+                    return
+
     def close(self, left: int) -> None:
         """Forget what was foreseen and has not come to be: `left` rounds of the last window.
 
