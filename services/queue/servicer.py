@@ -26,7 +26,7 @@ from services.queue.holders import expire_leases, give_back, owners_of
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.results import result_message
-from services.queue.saved import QueueSession, session_from_plain, session_to_plain
+from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
@@ -261,8 +261,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
     ) -> AsyncIterator[pb.CheckpointResponse]:
         """Save a session."""
         session = self._sessions.get(request.stamp)
-        plain = session_to_plain(session.core)
-        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), plain):
+        state = session_to_json(session.core)
+        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
             yield pb.CheckpointResponse(chunk=chunk)
 
     async def Restore(

@@ -40,7 +40,7 @@ from services.scheduler.extenders.answers import Answers, Noting, Recorded
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueLink, QueueSession
-from services.scheduler.saved import config_of, fill, queue_of, session_to_plain
+from services.scheduler.saved import fill, saved_session, session_to_json
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 SERVICE = "scheduler"
@@ -157,8 +157,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         with self._alone(session):
             info = checkpoint_info(SERVICE, session)
             queue = await session.core.queue.checkpoint()
-            plain = session_to_plain(session.core, queue)
-        for chunk in write_checkpoint(info, plain):
+            state = session_to_json(session.core, queue)
+        for chunk in write_checkpoint(info, state):
             yield service_pb2.CheckpointResponse(chunk=chunk)
 
     async def Restore(
@@ -178,17 +178,16 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             await replaced.core.queue.abandon()
         return service_pb2.RestoreResponse(session=session.name, epoch=session.epoch)
 
-    async def _restored(self, plain: dict[str, Any]) -> SchedulerSession:
+    async def _restored(self, plain: object) -> SchedulerSession:
         """Return the session that a checkpoint stands for, with its queue's."""
         try:
-            config = config_of(plain)
-            chunks = queue_of(plain)
+            saved = saved_session(plain)
         except _NO_STATE as error:
             raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
-        queue = await self._queue.restore(chunks, config.queue)
+        queue = await self._queue.restore(saved.queue, saved.config.queue)
         try:
-            core = self._session(config, self._read(config), queue)
-            fill(core, plain)
+            core = self._session(saved.config, self._read(saved.config), queue)
+            fill(core, saved)
             return core
         except (*_NO_STATE, RefusalError) as error:
             await queue.close()

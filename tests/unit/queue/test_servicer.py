@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import orjson
 import pytest
 from google.protobuf.message import Message
 
@@ -22,7 +23,7 @@ from services.queue.core.pod import AssignedPod
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.reader import QueueReader
-from services.queue.saved import QueueSession, session_from_plain, session_to_plain
+from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.queue.servicer import HEADS_MAX, SchedulingQueueServicer
 from services.rpc.errors import FieldError, LimitError, StaleError, TimeGoesBackwardsError
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
@@ -346,7 +347,7 @@ def test_a_saved_session_is_the_same_when_it_is_read_again() -> None:
     metrics = QueueMetrics()
     session = QueueSession.start(queue_pb2.QueueConfig(mode="v1.20"), live=True, metrics=metrics)
     session.queue = queue
-    again = session_from_plain(session_to_plain(session), metrics)
+    again = session_from_plain(orjson.loads(session_to_json(session)), metrics)
     assert (again.config, again.live) == (session.config, True)
     assert again.queue.snapshot() == queue.snapshot()
 
@@ -501,7 +502,7 @@ def test_what_default_constraints_counted_outlives_an_update_and_a_checkpoint() 
     ):
         kind, argument = read_named(name, message, session.reader)
         kind.apply(session.queue, argument, 0)
-        session = session_from_plain(session_to_plain(session), QueueMetrics())
+        session = session_from_plain(orjson.loads(session_to_json(session)), QueueMetrics())
     for app, moved in (("db", 0), ("web", 1)):
         other = make_pod_message(name="other")
         other.metadata.labels["app"] = app
@@ -541,9 +542,9 @@ def test_a_record_of_events_that_cannot_be_is_refused(since: int) -> None:
     move = queue_pb2.Operation(move=queue_pb2.Move(event=NODE_ADD))
     harness.send(add("a"), queue_pb2.Operation(pop=queue_pb2.Pop()), move)
     session = harness.servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
-    plain = session_to_plain(session.core)
-    assert plain["record"]["pods"] == [["uid-a", 0]]
-    plain["record"]["pods"] = [["uid-a", since]]
+    plain = orjson.loads(session_to_json(session.core))
+    assert plain["state"]["record"]["pods"] == [["uid-a", 0]]
+    plain["state"]["record"]["pods"] = [["uid-a", since]]
     with pytest.raises(ValueError, match="in flight since"):
         session_from_plain(plain, QueueMetrics())
 
