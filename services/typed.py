@@ -12,7 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Generic, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import orjson
 from google.protobuf.message import Message
@@ -114,28 +124,28 @@ def _fields(kind: type) -> Mapping[str, object]:
 
 @cache
 def _hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
 
 
 class Reading:
     """Reads data as annotations say.
 
     `hooks` read values of an annotation in their own way. `names` are fields whose name in the
-    data is not their own; `rename` makes the names of all others. `checks` are called with each
-    instance of a class and return what is put in its place; the path of a DataError that they
-    raise is relative to the instance.
+    data is not their own; `rename` makes the names of all others. `check` is called with each
+    instance of a class and returns what is put in its place; the path of a DataError that it
+    raises is relative to the instance.
     """
 
     def __init__(
         self,
         hooks: Mapping[Any, Read] = _NONE,
         *,
-        checks: Mapping[type, Read] = _NONE,
+        check: Read | None = None,
         names: Mapping[tuple[type, str], str] = _NONE,
         rename: Callable[[str], str] = str,
     ) -> None:
         self._readers: dict[Any, Read] = {**_SIMPLE, **hooks}
-        self._checks, self._names, self._rename = checks, names, rename
+        self._check, self._names, self._rename = check, names, rename
 
     def read(self, kind: type[_T], data: object) -> _T:
         """Return `data` as a `kind`, which is any annotation. Raises DataError."""
@@ -149,13 +159,14 @@ class Reading:
 
     def _made(self, kind: Any) -> Read:
         origin, arguments = get_origin(kind), get_args(kind)
+        if origin is Annotated:
+            return self._reader(arguments[0])
         if origin in {Union, UnionType}:
-            return self._optional([each for each in arguments if each is not NoneType])
+            return _optional([self._reader(each) for each in arguments if each is not NoneType])
         if origin is tuple and arguments[-1] is not Ellipsis:
             return _row([self._reader(each) for each in arguments])
-        if origin in {tuple, Sequence, frozenset}:
-            made = frozenset if origin is frozenset else tuple
-            return _list(self._reader(arguments[0]), made)
+        if origin in {tuple, Sequence}:
+            return _list(self._reader(arguments[0]))
         if origin is Mapping:
             return _mapping(self._reader(arguments[0]), self._reader(arguments[1]))
         if issubclass(kind, Enum):
@@ -163,10 +174,6 @@ class Reading:
         if issubclass(kind, Message):
             return lambda data: kind.FromString(_bytes(data))
         return self._instance(kind)
-
-    def _optional(self, kinds: list[Any]) -> Read:
-        reader = self._reader(kinds[0] if len(kinds) == 1 else object)
-        return lambda data: None if data is None else reader(data)
 
     def _instance(self, kind: type) -> Read:
         hints = _hints(kind)
@@ -177,15 +184,14 @@ class Reading:
             readers[name] = (field, self._reader(hints[field]), has_default)
             if default is _MISSING:
                 required.append((field, name))
-        check = self._checks.get(kind)
+        check = self._check
 
         def read(data: object) -> object:
             values = {}
-            for name, each in _entries(data):
-                known = readers.get(name)
-                if known is None:
-                    raise _unknown(name)
-                field, reader, has_default = known
+            for name, each in _entries(data).items():
+                if name not in readers:
+                    raise DataError(str(name), "is no known field")
+                field, reader, has_default = readers[name]
                 if each is None and has_default:
                     continue
                 try:
@@ -224,25 +230,12 @@ def _bytes(data: object) -> bytes:
         raise DataError("", "must be bytes in hex") from None
 
 
-def _entries(data: object) -> Iterable[tuple[str, object]]:
-    if not isinstance(data, dict):
-        raise DataError("", "must be a mapping of fields")
-    return data.items()
+def _optional(readers: Sequence[Read]) -> Read:
+    reader = readers[0] if len(readers) == 1 else _as_it_is
+    return lambda data: None if data is None else reader(data)
 
 
-def _unknown(name: object) -> DataError:
-    if isinstance(name, str):
-        return DataError(name, "is no known field")
-    return DataError("", f"must be a mapping of fields, and {name!r} is no name")
-
-
-def _items(data: object) -> list[object]:
-    if not isinstance(data, list):
-        raise DataError("", "must be a list")
-    return data
-
-
-def _list(reader: Read, made: Callable[[list[object]], object]) -> Read:
+def _list(reader: Read) -> Read:
     def read(data: object) -> object:
         found: list[object] = []
         items = _items(data)
@@ -251,7 +244,7 @@ def _list(reader: Read, made: Callable[[list[object]], object]) -> Read:
                 found.append(reader(each))
         except DataError as error:
             raise error.below(f"[{len(found)}]") from None
-        return made(found)
+        return tuple(found)
 
     return read
 
@@ -269,9 +262,7 @@ def _row(readers: Sequence[Read]) -> Read:
 def _mapping(keys: Read, values: Read) -> Read:
     def read(data: object) -> object:
         found = {}
-        for name, each in _entries(data):
-            if not isinstance(name, str):
-                raise _unknown(name)
+        for name, each in _entries(data).items():
             try:
                 found[keys(name)] = values(each)
             except DataError as error:
@@ -294,12 +285,16 @@ def _choice(kind: type[Enum]) -> Read:
     return read
 
 
+def _as_it_is(data: object) -> object:
+    return data
+
+
+_entries, _items = _of({dict}, "a mapping of fields"), _of({list}, "a list")
 _SIMPLE: Mapping[Any, Read] = {
     str: _text,
     bytes: _bytes,
     bool: _of({bool}, "true or false"),
     int: _of({int}, "a whole number"),
     float: _of({int, float}, "a number"),
-    object: lambda data: data,
-    Any: lambda data: data,
+    object: _as_it_is,
 }

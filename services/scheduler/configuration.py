@@ -6,14 +6,11 @@ from dataclasses import dataclass, replace
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from services.config import legacy_scheduler
-from services.config.legacy_scheduler import preemption_disabled
 from services.config.scheduler import (
     SchedulerConfiguration,
-    api_version,
+    legacy_disable_preemption,
     read_scheduler_configuration,
 )
-from services.config.strict import ConfigError
 from services.rpc.errors import FieldError
 from services.scheduler.core.extenders import Extender
 from services.scheduler.core.host_choice import TIES
@@ -23,6 +20,7 @@ from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.hint_profiles import hint_profiles
+from services.typed import DataError
 
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
@@ -68,11 +66,11 @@ def read_configuration(
     if not text:
         return ReadConfiguration(disable_preemption=config.disable_preemption)
     try:
-        if api_version(text) == legacy_scheduler.API_VERSION:
-            disabled = config.disable_preemption or preemption_disabled(text)
-            return ReadConfiguration(disable_preemption=disabled)
+        disabled = legacy_disable_preemption(text)
+        if disabled is not None:
+            return ReadConfiguration(disable_preemption=config.disable_preemption or disabled)
         file = read_scheduler_configuration(text, registry)
-    except ConfigError as error:
+    except DataError as error:
         path = f"{_FILE}.{error.field}" if error.field else _FILE
         raise FieldError(path, str(error)) from None
     return ReadConfiguration(file=file, disable_preemption=config.disable_preemption)

@@ -83,7 +83,7 @@ def test_fields_are_written_by_name_and_defaults_left_out() -> None:
         ([], "", "must be a mapping of fields"),
         ({}, "first", "is required"),
         ({"first": {"size": 1}, "last": 1}, "last", "is no known field"),
-        ({"first": {"size": 1}, 3: 1}, "", "must be a mapping of fields, and 3 is no name"),
+        ({"first": {"size": 1}, 3: 1}, "3", "is no known field"),
         ({"first": {"size": True}}, "first.size", "must be a whole number"),
         ({"first": {"size": 1, "name": 5}}, "first.name", 'must be a text: write "5", with quotes'),
         ({"first": {"size": 1, "key": "xy"}}, "first.key", "must be bytes in hex"),
@@ -92,6 +92,7 @@ def test_fields_are_written_by_name_and_defaults_left_out() -> None:
         ({"pair": ["x"]}, "pair", "must be a list of 2"),
         ({"colour": "green"}, "colour", 'unsupported value "green": use "red", "blue"'),
         ({"by_colour": {"red": "3"}}, "by_colour[red]", "must be a whole number"),
+        ({"labels": {3: "x"}}, "labels[3]", 'must be a text: write "3", with quotes'),
         ({"labels": {"a": []}}, "labels[a]", "must be a text"),
     ],
 )
@@ -118,7 +119,7 @@ def test_names_and_checks_are_the_readers_own() -> None:
     def refuse(leaf: Leaf) -> Leaf:
         raise DataError("size", f"{leaf.size} is too big")
 
-    reading = Reading(checks={Leaf: refuse}, names={(Leaf, "size"): "leafSize"}, rename=str.upper)
+    reading = Reading(check=refuse, names={(Leaf, "size"): "leafSize"}, rename=str.upper)
     with pytest.raises(DataError) as caught:
         reading.read(Tree, {"FIRST": {"leafSize": 9, "NAME": None}})
     assert (caught.value.field, str(caught.value)) == ("FIRST.size", "9 is too big")

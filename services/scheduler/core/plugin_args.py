@@ -36,8 +36,8 @@ class ScoringType(Enum):
 class ShapePoint:
     """A point of a broken line: a utilization, 0 to 100 %, and its score, 0 to 10."""
 
-    utilization: int
-    score: int
+    utilization: int = 0
+    score: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
-from services.config.strict import ConfigError
 from services.scheduler.core.plugin_args import (
     DefaultingType,
     InterPodAffinityArgs,
@@ -17,6 +16,7 @@ from services.scheduler.core.plugin_args import (
 )
 from services.scheduler.core.profile import Point
 from services.scheduler.core.registry import SERVED
+from services.typed import DataError
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
@@ -28,7 +28,7 @@ def read(body: str = "") -> SchedulerConfiguration:
 
 def refusal(body: str) -> tuple[str, str]:
     """Return the path and the text of a refusal."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DataError) as caught:
         read(body)
     return caught.value.field, str(caught.value)
 
@@ -86,7 +86,7 @@ def test_an_unknown_or_repeated_field_is_refused_with_its_path(body: str, field:
     """Decoding is strict at every depth."""
     found, text = refusal(body)
     assert found == field
-    assert text in {"is no known field", "comes twice"}
+    assert text == "is no known field" or text.endswith("comes twice")
 
 
 @pytest.mark.parametrize(
@@ -274,6 +274,6 @@ def test_a_file_of_another_kind_is_refused() -> None:
         ("[1, 2]", ""),
         ("a: [", ""),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(DataError) as caught:
             read_scheduler_configuration(text, SERVED)
         assert caught.value.field == field
