@@ -2,7 +2,9 @@
 
 A dataclass or a named tuple is a mapping of its fields by name, so that a field may be added, or
 moved, without another one being taken for it. Reading is strict: each value is of its annotated
-type, and no field is unknown. A value of several types is handed on as it is.
+type, and no field is unknown. Null counts as an absent field, and as a mapping without any. A value
+of several types is handed on as it is. What annotates a type, where no hook reads it, is an example
+that a refusal shows.
 """
 
 from __future__ import annotations
@@ -160,7 +162,7 @@ class Reading:
     def _made(self, kind: Any) -> Read:
         origin, arguments = get_origin(kind), get_args(kind)
         if origin is Annotated:
-            return self._reader(arguments[0])
+            return _with_example(self._reader(arguments[0]), arguments[1])
         if origin in {Union, UnionType}:
             return _optional([self._reader(each) for each in arguments if each is not NoneType])
         if origin is tuple and arguments[-1] is not Ellipsis:
@@ -188,7 +190,7 @@ class Reading:
 
         def read(data: object) -> object:
             values = {}
-            for name, each in _entries(data).items():
+            for name, each in _entries({} if data is None else data).items():
                 if name not in readers:
                     raise DataError(str(name), "is no known field")
                 field, reader, has_default = readers[name]
@@ -219,7 +221,8 @@ def _of(kinds: Collection[type], expected: str) -> Read:
 def _text(data: object) -> str:
     if type(data) is str:
         return data
-    hint = "" if isinstance(data, (dict, list, NoneType)) else f': write "{data}", with quotes'
+    is_plain = isinstance(data, int | float)
+    hint = f': write "{str(data).lower()}", with quotes' if is_plain else ""
     raise DataError("", f"must be a text{hint}")
 
 
@@ -228,6 +231,18 @@ def _bytes(data: object) -> bytes:
         return bytes.fromhex(_text(data))
     except ValueError:
         raise DataError("", "must be bytes in hex") from None
+
+
+def _with_example(reader: Read, example: object) -> Read:
+    def read(data: object) -> object:
+        try:
+            return reader(data)
+        except DataError as error:
+            raise (
+                DataError("", f"{error}, such as {example}") if not error.field else error
+            ) from None
+
+    return read
 
 
 def _optional(readers: Sequence[Read]) -> Read:
@@ -277,7 +292,7 @@ def _choice(kind: type[Enum]) -> Read:
     known = ", ".join(f'"{each}"' for each in members)
 
     def read(data: object) -> Enum:
-        member = members.get(data) if isinstance(data, str) else None
+        member = members.get(_text(data))
         if member is None:
             raise DataError("", f'unsupported value "{data}": use {known}')
         return member

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from services.config.strict import DurationNs, checked, fields_of, reading, within
 from services.eviction.core.config import (
@@ -45,23 +46,26 @@ class KubeletConfiguration:
     warnings: tuple[str, ...]
 
 
+_Statements = Annotated[Mapping[str, str], '{"memory.available": "100Mi"}']
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     """The fields that eviction reads."""
 
     api_version: str
     kind: str
-    eviction_hard: Mapping[str, str] | None = None
-    eviction_soft: Mapping[str, str] = field(default_factory=dict)
-    eviction_soft_grace_period: Mapping[str, str] = field(default_factory=dict)
-    eviction_minimum_reclaim: Mapping[str, str] = field(default_factory=dict)
+    eviction_hard: _Statements | None = None
+    eviction_soft: _Statements = field(default_factory=dict)
+    eviction_soft_grace_period: _Statements = field(default_factory=dict)
+    eviction_minimum_reclaim: _Statements = field(default_factory=dict)
     eviction_pressure_transition_period: DurationNs = DEFAULT_PRESSURE_TRANSITION_NS
     eviction_max_pod_grace_period: int = 0
     merge_default_eviction_settings: bool = False
-    enforce_node_allocatable: tuple[str, ...] = ("pods",)
+    enforce_node_allocatable: Annotated[tuple[str, ...], '["pods"]'] = ("pods",)
     local_storage_capacity_isolation: bool = True
     kernel_memcg_notification: bool = False
-    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    feature_gates: Annotated[Mapping[str, bool], '{"NodeSwap": true}'] = field(default_factory=dict)
 
 
 def read_kubelet_configuration(

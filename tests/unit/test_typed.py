@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import orjson
 import pytest
@@ -39,7 +39,7 @@ class Tree:
     pair: tuple[str, bool] = ("", False)
     colour: Colour | None = None
     by_colour: Mapping[Colour, int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Annotated[Mapping[str, str], '{"a": "b"}'] = field(default_factory=dict)
     weights: Sequence[float] = ()
     refs: Sequence[session_pb2.PodRef] = ()
 
@@ -81,17 +81,19 @@ def test_fields_are_written_by_name_and_defaults_left_out() -> None:
     ("plain", "path", "text"),
     [
         ([], "", "must be a mapping of fields"),
+        (None, "first", "is required"),
         ({}, "first", "is required"),
         ({"first": {"size": 1}, "last": 1}, "last", "is no known field"),
         ({"first": {"size": 1}, 3: 1}, "3", "is no known field"),
         ({"first": {"size": True}}, "first.size", "must be a whole number"),
-        ({"first": {"size": 1, "name": 5}}, "first.name", 'must be a text: write "5", with quotes'),
+        ({"first": {"name": True}}, "first.name", 'must be a text: write "true", with quotes'),
         ({"first": {"size": 1, "key": "xy"}}, "first.key", "must be bytes in hex"),
         ({"leaves": [{"size": 1}, {"size": None}]}, "leaves[1].size", "must be a whole number"),
         ({"leaves": {"size": 1}}, "leaves", "must be a list"),
         ({"pair": ["x"]}, "pair", "must be a list of 2"),
         ({"colour": "green"}, "colour", 'unsupported value "green": use "red", "blue"'),
         ({"by_colour": {"red": "3"}}, "by_colour[red]", "must be a whole number"),
+        ({"labels": []}, "labels", 'must be a mapping of fields, such as {"a": "b"}'),
         ({"labels": {3: "x"}}, "labels[3]", 'must be a text: write "3", with quotes'),
         ({"labels": {"a": []}}, "labels[a]", "must be a text"),
     ],

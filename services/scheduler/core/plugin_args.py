@@ -17,7 +17,7 @@ from services.kube.spread import TopologySpreadConstraint
 class ResourceWeight:
     """A resource that a score looks at, and its weight, 1 to 100."""
 
-    name: str
+    name: str = ""
     weight: int = 1
 
 

@@ -238,6 +238,18 @@ def test_arguments_are_read_with_their_defaults() -> None:
     assert listed == {"PodTopologySpread": expected}
 
 
+def test_null_counts_as_absent_wherever_it_stands() -> None:
+    """As Go decodes it: a field, an item of a list, a field of an enum."""
+    found = read(
+        "parallelism:\nprofiles: [{plugins: {score: {disabled: [null]}}, pluginConfig: [{name: "
+        "PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, "
+        "topologyKey: a, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: null}]}}]}]\n"
+        "extenders: [null]"
+    )
+    assert (found.parallelism, len(found.extenders)) == (16, 1)
+    assert found.profiles[0].at[Point.SCORE].disabled == ("",)
+
+
 def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_weight() -> None:
     """Its setting is replaced as a whole; what is new comes last."""
     body = profile_with(
