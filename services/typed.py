@@ -164,7 +164,8 @@ class Reading:
         if origin is Annotated:
             return _with_example(self._reader(arguments[0]), arguments[1])
         if origin in {Union, UnionType}:
-            return _optional([self._reader(each) for each in arguments if each is not NoneType])
+            kinds = [each for each in arguments if each is not NoneType]
+            return _optional(self._reader(kinds[0])) if len(kinds) == 1 else _as_it_is
         if origin is tuple and arguments[-1] is not Ellipsis:
             return _row([self._reader(each) for each in arguments])
         if origin in {tuple, Sequence}:
@@ -245,8 +246,7 @@ def _with_example(reader: Read, example: object) -> Read:
     return read
 
 
-def _optional(readers: Sequence[Read]) -> Read:
-    reader = readers[0] if len(readers) == 1 else _as_it_is
+def _optional(reader: Read) -> Read:
     return lambda data: None if data is None else reader(data)
 
 

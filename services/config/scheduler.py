@@ -156,7 +156,8 @@ def legacy_disable_preemption(text: str) -> bool | None:
     fields = document(text)
     if not isinstance(fields, dict) or fields.get("apiVersion") != LEGACY_API_VERSION:
         return None
-    fields_of(text, LEGACY_API_VERSION, KIND)
+    if fields.get("kind") != KIND:
+        raise DataError("kind", f'must be "{KIND}"')
     disabled = fields.get("disablePreemption", False)
     if not isinstance(disabled, bool):
         raise DataError("disablePreemption", "must be true or false")

@@ -17,7 +17,7 @@ from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.resources import qos_class
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
-from services.eviction.core.snapshot import ManagerSnapshot
+from services.eviction.core.state import ManagerSnapshot
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration

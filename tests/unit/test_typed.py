@@ -14,6 +14,8 @@ import pytest
 from reprieve.session.v1alpha1 import session_pb2
 from services.typed import DataError, Places, Reading, write
 
+Plain = dict[str, "Plain"] | list["Plain"] | str | int | None
+
 
 class Colour(Enum):
     """A closed set."""
@@ -42,6 +44,7 @@ class Tree:
     labels: Annotated[Mapping[str, str], '{"a": "b"}'] = field(default_factory=dict)
     weights: Sequence[float] = ()
     refs: Sequence[session_pb2.PodRef] = ()
+    plain: Plain = None
 
 
 TREE = Tree(
@@ -53,6 +56,7 @@ TREE = Tree(
     labels=MappingProxyType({"a": "b"}),
     weights=(0.5, 2),
     refs=(session_pb2.PodRef(uid="u"),),
+    plain=[{"a": [1]}, "b"],
 )
 
 

@@ -39,8 +39,15 @@ from services.eviction.core.results import (
 )
 from services.eviction.core.rules import rules_of
 from services.eviction.core.signals import ConditionType, Signal
-from services.eviction.core.snapshot import ManagerSnapshot, Pending, snapshot_of, state_of
-from services.eviction.core.state import State, actionable, observed
+from services.eviction.core.state import (
+    ManagerSnapshot,
+    Pending,
+    State,
+    actionable,
+    observed,
+    snapshot_of,
+    state_of,
+)
 from services.eviction.core.thresholds import Threshold, by_eviction_priority, met
 
 

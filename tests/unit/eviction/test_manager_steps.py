@@ -11,7 +11,7 @@ from services.eviction.core.observations import FsStats, MemoryStats, NodeSummar
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
-from services.eviction.core.snapshot import ManagerSnapshot
+from services.eviction.core.state import ManagerSnapshot
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.pod import Condition
 from services.kube.quantity import parse
