@@ -80,7 +80,7 @@ def read_kubelet_configuration(
     The two file systems are the node's own and in no such file. Thresholds are checked where they
     are parsed, by the eviction manager. Raises DataError.
     """
-    fields = fields_of(text, API_VERSION, KIND)
+    fields = fields_of(text, KIND, API_VERSION)
     served = {name: value for name, value in fields.items() if name not in _NOT_SERVED}
     file = reading().read(_File, served)
     gates = file.feature_gates

@@ -16,7 +16,7 @@ from typing import Annotated
 
 from services.config import scheduler_args, scheduler_extenders
 from services.config.scheduler_extenders import ExtenderConfig, check_extenders
-from services.config.strict import Int64, Percentage, checked, document, fields_of, reading
+from services.config.strict import Int64, Percentage, checked, fields_of, reading
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.scheduler.core.profile import (
     ALL,
@@ -33,9 +33,10 @@ from services.scheduler.core.registry import IN_TREE, Registry
 from services.typed import DataError, Reading
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
-LEGACY_API_VERSION = "kubescheduler.config.k8s.io/v1alpha1"
+_LEGACY_API_VERSION = "kubescheduler.config.k8s.io/v1alpha1"
 KIND = "KubeSchedulerConfiguration"
 SECOND_NS = 1_000_000_000
+_DISABLED = "disablePreemption"
 _GONE = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 _NO_EFFECT = (
     "parallelism",
@@ -53,16 +54,17 @@ class SchedulerConfiguration:
     """What the file says; None where it says nothing and upstream has no default of its own.
 
     percentage_of_nodes_to_score: 0 to 100, 0 for the adaptive formula. initial_backoff_ns and
-    max_backoff_ns are the queue's, None where the file leaves them out. warnings: a sentence for
-    each thing that has no effect here.
+    max_backoff_ns are the queue's, None where the file leaves them out. disable_preemption is of
+    v1alpha1 alone. warnings: a sentence for each thing that has no effect here.
     """
 
-    profiles: tuple[Profile, ...]
+    profiles: tuple[Profile, ...] = ()
     percentage_of_nodes_to_score: int | None = None
     parallelism: int = 16
     initial_backoff_ns: int | None = None
     max_backoff_ns: int | None = None
     extenders: tuple[ExtenderConfig, ...] = ()
+    disable_preemption: bool = False
     warnings: tuple[str, ...] = ()
 
 
@@ -135,6 +137,11 @@ class _ClientConnection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _LegacyFile:
+    disable_preemption: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
     api_version: str
     kind: str
@@ -151,22 +158,12 @@ class _File:
     extenders: tuple[ExtenderConfig, ...] = ()
 
 
-def legacy_disable_preemption(text: str) -> bool | None:
-    """Return disablePreemption of a v1alpha1 file, None for any other. Raises DataError."""
-    fields = document(text)
-    if not isinstance(fields, dict) or fields.get("apiVersion") != LEGACY_API_VERSION:
-        return None
-    if fields.get("kind") != KIND:
-        raise DataError("kind", f'must be "{KIND}"')
-    disabled = fields.get("disablePreemption", False)
-    if not isinstance(disabled, bool):
-        raise DataError("disablePreemption", "must be true or false")
-    return disabled
-
-
 def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConfiguration:
     """Read the file's text, YAML or JSON; `registry` makes the plugins. Raises DataError."""
-    fields = fields_of(text, API_VERSION, KIND)
+    fields = fields_of(text, KIND, API_VERSION, _LEGACY_API_VERSION)
+    if fields["apiVersion"] == _LEGACY_API_VERSION:
+        disabled = reading().read(_LegacyFile, {_DISABLED: fields.get(_DISABLED)})
+        return SchedulerConfiguration(disable_preemption=disabled.disable_preemption)
     file = _reading(registry).read(_File, fields)
     warnings = [
         f"{name} has no effect here." for name in _NO_EFFECT if fields.get(name) is not None

@@ -65,11 +65,6 @@ class _Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Balanced:
-    resources: tuple[ResourceWeight, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _NodeAffinity:
     added_affinity: NodeAffinity | None = None
 
@@ -88,7 +83,7 @@ class _DynamicResources:
 KINDS: Mapping[str, type] = MappingProxyType(
     {
         "NodeResourcesFit": _Fit,
-        "NodeResourcesBalancedAllocation": _Balanced,
+        "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
         "NodeAffinity": _NodeAffinity,
         "InterPodAffinity": InterPodAffinityArgs,
         "PodTopologySpread": PodTopologySpreadArgs,
@@ -157,7 +152,7 @@ def _(ratio: _Ratio) -> _Ratio:
 
 
 @checked.register
-def _(args: _Balanced) -> NodeResourcesBalancedAllocationArgs:
+def _(args: NodeResourcesBalancedAllocationArgs) -> NodeResourcesBalancedAllocationArgs:
     names: set[str] = set()
     for index, resource in enumerate(args.resources):
         path = f"resources[{index}]"
@@ -165,7 +160,7 @@ def _(args: _Balanced) -> NodeResourcesBalancedAllocationArgs:
             raise DataError(f"{path}.name", f'"{resource.name}" comes twice')
         within(f"{path}.weight", resource.weight, 1, 1, "must be 1")
         names.add(resource.name)
-    return NodeResourcesBalancedAllocationArgs(resources=args.resources or DEFAULT_RESOURCES)
+    return args if args.resources else NodeResourcesBalancedAllocationArgs()
 
 
 @checked.register

@@ -53,14 +53,14 @@ def document(text: str) -> object:
         loader.dispose()
 
 
-def fields_of(text: str, api_version: str, kind: str) -> dict[str, object]:
-    """Return the fields of a file of that kind. Raises DataError."""
+def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
+    """Return the fields of a file of that kind and one of the versions. Raises DataError."""
     fields = document(text)
     if not isinstance(fields, dict):
         raise DataError("", f"is no {kind}: write a mapping of its fields")
-    for name, expected in (("apiVersion", api_version), ("kind", kind)):
-        if fields.get(name) != expected:
-            raise DataError(name, f'must be "{expected}"')
+    for name, expected in (("apiVersion", api_versions), ("kind", (kind,))):
+        if fields.get(name) not in expected:
+            raise DataError(name, f'must be "{expected[0]}"')
     return fields
 
 
