@@ -1,10 +1,10 @@
 """Values of annotated classes as JSON, and the data of JSON and YAML as such values.
 
 A dataclass or a named tuple is a mapping of its fields by name, so that a field may be added, or
-moved, without another one being taken for it. Reading is strict: each value is of its annotated
-type, and no field is unknown. Null counts as an absent field, and as a mapping without any. A value
-of several types is handed on as it is. What annotates a type, where no hook reads it, is an example
-that a refusal shows.
+moved, without another one being taken for it. Reading is strict: each value has its annotated
+type, and no field is unknown. Null is an absent field where the type has no None, and a mapping
+without fields where one is due. A value of several types is handed on as it is. What annotates a
+type for which there is no hook is an example, which a refusal shows.
 """
 
 from __future__ import annotations
@@ -183,8 +183,9 @@ class Reading:
         readers, required = {}, []
         for field, default in _fields(kind).items():
             name = self._names.get((kind, field)) or self._rename(field)
-            has_default = default is not _MISSING and default is not None
-            readers[name] = (field, self._reader(hints[field]), has_default)
+            hint = hints[field]
+            null_is_absent = default is not _MISSING and NoneType not in get_args(hint)
+            readers[name] = (field, self._reader(hint), null_is_absent)
             if default is _MISSING:
                 required.append((field, name))
         check = self._check
@@ -194,8 +195,8 @@ class Reading:
             for name, each in _entries({} if data is None else data).items():
                 if name not in readers:
                     raise DataError(str(name), "is no known field")
-                field, reader, has_default = readers[name]
-                if each is None and has_default:
+                field, reader, null_is_absent = readers[name]
+                if each is None and null_is_absent:
                     continue
                 try:
                     values[field] = reader(each)

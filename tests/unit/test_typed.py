@@ -45,6 +45,7 @@ class Tree:
     weights: Sequence[float] = ()
     refs: Sequence[session_pb2.PodRef] = ()
     plain: Plain = None
+    limit: int | None = 5
 
 
 TREE = Tree(
@@ -57,6 +58,7 @@ TREE = Tree(
     weights=(0.5, 2),
     refs=(session_pb2.PodRef(uid="u"),),
     plain=[{"a": [1]}, "b"],
+    limit=None,
 )
 
 
