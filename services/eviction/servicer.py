@@ -33,6 +33,7 @@ from services.eviction.saved import fleet_from_plain, fleet_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -178,10 +179,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     ) -> pb.RestoreResponse:
         """Put a saved session in the place of the one of its name."""
         info, plain = await read_checkpoint(SERVICE, _chunks(request_iterator))
-        try:
+        with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
-        except (TypeError, ValueError) as error:
-            raise FieldError("chunk.data", f"is no checkpoint of a fleet: {error!r}") from None
         session = restore_session(self._sessions, info, fleet)
         return pb.RestoreResponse(session=session.name, epoch=session.epoch)
 

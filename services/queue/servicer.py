@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
@@ -30,6 +30,7 @@ from services.queue.saved import QueueSession, session_from_plain, session_to_js
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -271,10 +272,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         """Put a saved session in the place of the one of its name."""
         chunks = (request.chunk async for request in request_iterator)
         info, plain = await read_checkpoint(SERVICE, chunks)
-        try:
+        with reading_state(SERVICE):
             core = session_from_plain(plain, self._metrics)
-        except (LookupError, TypeError, ValueError, AssertionError, DecodeError) as error:
-            raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
         session = restore_session(self._sessions, info, core)
         return pb.RestoreResponse(session=session.name, epoch=session.epoch, foreseeable_heads=True)
 

@@ -7,15 +7,18 @@ version and FORMAT; only the same service of the same version and format reads i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 import zstandard
+from google.protobuf.message import DecodeError
 
 from reprieve.session.v1alpha1 import session_pb2
-from services.rpc.errors import FieldError, LimitError, PreconditionError
+from services.rpc.errors import FieldError, LimitError, PreconditionError, RefusalError
 from services.rpc.sessions import Core, Session, Sessions
 from services.rpc.version import package_version
+from services.typed import DataError
 
 FORMAT = 2
 """Number of the form in which all services write their states; 1 had fields without names."""
@@ -23,6 +26,7 @@ FORMAT = 2
 CHUNK_BYTES_MAX = 1024 * 1024
 STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
 _LEVEL = 3
+_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError, RefusalError)
 
 
 class ForeignCheckpointError(PreconditionError):
@@ -97,6 +101,18 @@ async def read_checkpoint(
         return info, orjson.loads(state)
     except orjson.JSONDecodeError as error:
         raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
+
+
+@contextmanager
+def reading_state(service: str) -> Iterator[None]:
+    """Refuse a state that cannot be read, or that no session of `service` has, by a FieldError."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{error.field}: " if error.field else ""
+        raise FieldError("chunk.data", f"is no {service}'s state: {where}{error}") from None
+    except _NO_STATE as error:
+        raise FieldError("chunk.data", f"is no {service}'s state: {error!r}") from None
 
 
 def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:

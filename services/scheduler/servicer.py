@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -16,6 +15,7 @@ from services.config.scheduler import SchedulerConfiguration
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -49,7 +49,6 @@ SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
 _Context = grpc.aio.ServicerContext[Any, Any]
-_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError)
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
@@ -182,18 +181,17 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
 
     async def _restored(self, plain: object) -> SchedulerSession:
         """Return the session that a checkpoint stands for, with its queue's."""
-        try:
+        with reading_state(SERVICE):
             saved = saved_session(plain)
-        except _NO_STATE as error:
-            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
         queue = await self._queue.restore(saved.queue, saved.config.queue)
         try:
-            core = self._session(saved.config, self._read(saved.config), queue)
-            fill(core, saved)
-            return core
-        except (*_NO_STATE, RefusalError) as error:
+            with reading_state(SERVICE):
+                core = self._session(saved.config, self._read(saved.config), queue)
+                fill(core, saved)
+                return core
+        except FieldError:
             await queue.close()
-            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
+            raise
 
     def _session(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import orjson
 import pytest
@@ -25,6 +25,7 @@ from services.queue.operations import read_named
 from services.queue.reader import QueueReader
 from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.queue.servicer import HEADS_MAX, SchedulingQueueServicer
+from services.rpc.checkpoint import checkpoint_info, write_checkpoint
 from services.rpc.errors import FieldError, LimitError, StaleError, TimeGoesBackwardsError
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
@@ -533,6 +534,27 @@ def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
     harness.send(queue_pb2.Operation(move=queue_pb2.Move(event=event)))
     where = {entry.pod.name: entry.sub_queue for entry in harness.dump().entries}
     assert where == {"a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE, "b": queue_pb2.SUB_QUEUE_BACKOFF}
+
+
+def test_a_state_that_cannot_be_read_is_refused_with_the_path_in_it() -> None:
+    """And the session stays what it was."""
+    harness = Harness(mode="v1.34")
+    harness.send(add("a"))
+    before = harness.dump()
+    session = harness.servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
+    plain = orjson.loads(session_to_json(session.core))
+    plain["state"]["active"][0]["attempts"] = "many"
+    chunks = list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
+
+    async def requests() -> AsyncIterator[pb.RestoreRequest]:
+        for chunk in chunks:
+            yield pb.RestoreRequest(chunk=chunk)
+
+    with pytest.raises(FieldError) as error:
+        asyncio.run(harness.servicer.Restore(requests(), None))  # type: ignore[arg-type] # no handler reads its context
+    assert error.value.field == "chunk.data"
+    assert "is no queue's state: active[0].attempts: must be a whole number" in str(error.value)
+    assert harness.dump() == before
 
 
 @pytest.mark.parametrize("since", [-1, 2])
