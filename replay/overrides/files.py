@@ -15,7 +15,8 @@ from services.config.kubelet import (
     API_VERSION as KUBELET_API_VERSION,
 )
 from services.config.kubelet import KIND as KUBELET_KIND
-from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
+from services.config.kubelet import read_kubelet_configuration
+from services.typed import DataError
 
 _SCHEDULER_API_VERSION = "kubescheduler.config.k8s.io/v1"
 _SCHEDULER_KIND = "KubeSchedulerConfiguration"
@@ -86,7 +87,7 @@ def _hard_in_force(
 ) -> dict[str, str]:
     try:
         read = read_kubelet_configuration(yaml.safe_dump(document))
-    except KubeletConfigError as error:
+    except DataError as error:
         first = next(each for each in assignments if each.field == _DEFAULTED)
         raise OverrideError(f"--set {first.text}: {error.field}: {error}") from error
     return dict(read.eviction.hard)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from replay.overrides.errors import OverrideError, listed
-from services.config.names import qualified_name_problem
+from services.config.strict import qualified_name_problem
 from services.kube.selector import LabelSelector, Operator, Requirement
 
 _PART = re.compile(

@@ -19,7 +19,8 @@ from replay.results.run_directory import RunDirectory
 from replay.whatif.divergence import Divergence, start_ns
 from replay.whatif.facts import PodFacts, RunFacts
 from reprieve.trace.v1alpha1 import trace_pb2
-from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
+from services.config.kubelet import read_kubelet_configuration
+from services.typed import DataError
 
 _ALL = 100_000
 """Nodes and groups of an explanation that are looked at."""
@@ -251,7 +252,7 @@ def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
     default = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
     try:
         eviction = read_kubelet_configuration(text or default).eviction
-    except KubeletConfigError:
+    except DataError:
         return {}
     return dict(eviction.hard if name == "hard" else eviction.soft)
 

@@ -1,35 +1,43 @@
 """KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1), read as it is.
 
 Decoding is strict, defaults and validation are upstream's. What is known and not served is named
-in a warning.
+in a warning. Of the older documents' file (v1alpha1), disablePreemption alone is read.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/config/v1/types.go,
-pkg/scheduler/apis/config/v1/defaults.go, pkg/scheduler/apis/config/validation/validation.go.
+pkg/scheduler/apis/config/v1/defaults.go and default_plugins.go (mergePluginSet),
+pkg/scheduler/apis/config/validation/validation.go; v1.16 pkg/scheduler/apis/config/types.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-from services.config.scheduler_args import API_VERSION, plugin_args
-from services.config.scheduler_extenders import ExtenderConfig, extenders
-from services.config.scheduler_plugins import plugin_sets
-from services.config.strict import ConfigError, Fields, document
+from services.config import scheduler_args, scheduler_extenders
+from services.config.scheduler_extenders import ExtenderConfig, check_extenders
+from services.config.strict import Int64, Percentage, checked, fields_of, reading
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.scheduler.core.plugin_args import PluginArgs
 from services.scheduler.core.profile import (
+    ALL,
     DEFAULT_PROFILE,
     NOTHING_SAID,
+    PluginSet,
+    PluginSetting,
     Point,
     Profile,
     ProfileError,
 )
 from services.scheduler.core.profile_check import check_profile
 from services.scheduler.core.registry import IN_TREE, Registry
+from services.typed import DataError, Reading
 
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+_LEGACY_API_VERSION = "kubescheduler.config.k8s.io/v1alpha1"
 KIND = "KubeSchedulerConfiguration"
 SECOND_NS = 1_000_000_000
+_DISABLED = "disablePreemption"
+_GONE = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 _NO_EFFECT = (
     "parallelism",
     "leaderElection",
@@ -38,6 +46,7 @@ _NO_EFFECT = (
     "enableContentionProfiling",
     "delayCacheUntilActive",
 )
+_ARGS_OF_NO_EFFECT = frozenset({"DynamicResources", "VolumeBinding", "DefaultPreemption"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,174 +54,289 @@ class SchedulerConfiguration:
     """What the file says; None where it says nothing and upstream has no default of its own.
 
     percentage_of_nodes_to_score: 0 to 100, 0 for the adaptive formula. initial_backoff_ns and
-    max_backoff_ns are the queue's, None where the file leaves them out. warnings: a sentence for
-    each thing that has no effect here.
+    max_backoff_ns are the queue's, None where the file leaves them out. disable_preemption is of
+    v1alpha1 alone. warnings: a sentence for each thing that has no effect here.
     """
 
-    profiles: tuple[Profile, ...]
+    profiles: tuple[Profile, ...] = ()
     percentage_of_nodes_to_score: int | None = None
     parallelism: int = 16
     initial_backoff_ns: int | None = None
     max_backoff_ns: int | None = None
     extenders: tuple[ExtenderConfig, ...] = ()
+    disable_preemption: bool = False
     warnings: tuple[str, ...] = ()
 
 
-def api_version(text: str) -> str:
-    """Return a file's apiVersion, "" where it has none. Raises ConfigError where it is no file."""
-    value = document(text)
-    version = value.get("apiVersion") if isinstance(value, dict) else None
-    return version if isinstance(version, str) else ""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plugin:
+    name: str = ""
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PluginSet:
+    enabled: tuple[_Plugin, ...] = ()
+    disabled: tuple[_Plugin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plugins:
+    """Plugins by extension point; a field is called as its Point."""
+
+    multi_point: PluginSet | None = None
+    pre_enqueue: PluginSet | None = None
+    queue_sort: PluginSet | None = None
+    pre_filter: PluginSet | None = None
+    filter: PluginSet | None = None
+    post_filter: PluginSet | None = None
+    pre_score: PluginSet | None = None
+    score: PluginSet | None = None
+    reserve: PluginSet | None = None
+    permit: PluginSet | None = None
+    pre_bind: PluginSet | None = None
+    bind: PluginSet | None = None
+    post_bind: PluginSet | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PluginConfig:
+    name: str = ""
+    args: object = None
+
+
+_Config = Annotated[_PluginConfig, "whose arguments are the plugin's"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Profile:
+    scheduler_name: str | None = None
+    percentage_of_nodes_to_score: Percentage | None = None
+    plugins: _Plugins = _Plugins()
+    plugin_config: tuple[_Config, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeaderElection:
+    leader_elect: bool = True
+    lease_duration: str = ""
+    renew_deadline: str = ""
+    retry_period: str = ""
+    resource_lock: str = ""
+    resource_name: str = ""
+    resource_namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClientConnection:
+    kubeconfig: str = ""
+    accept_content_types: str = ""
+    content_type: str = ""
+    qps: float = 0
+    burst: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LegacyFile:
+    disable_preemption: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    api_version: str
+    kind: str
+    parallelism: int = 16
+    leader_election: _LeaderElection | None = None
+    client_connection: _ClientConnection | None = None
+    enable_profiling: bool = False
+    enable_contention_profiling: bool = False
+    delay_cache_until_active: bool = False
+    percentage_of_nodes_to_score: Percentage | None = None
+    pod_initial_backoff_seconds: Int64 | None = None
+    pod_max_backoff_seconds: Int64 | None = None
+    profiles: tuple[_Profile, ...] = ()
+    extenders: tuple[ExtenderConfig, ...] = ()
 
 
 def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConfiguration:
-    """Read the file's text, YAML or JSON; `registry` makes the plugins. Raises ConfigError."""
-    fields = Fields("", document(text))
-    for field, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if fields.text(field) != expected:
-            raise ConfigError(field, f'must be "{expected}"')
-    warnings = [f"{name} has no effect here." for name in _NO_EFFECT if fields.has(name)]
-    parallelism = fields.integer("parallelism")
-    if parallelism is not None and parallelism <= 0:
-        raise ConfigError("parallelism", "should be an integer value greater than zero")
-    _read_process_settings(fields)
-    profiles = tuple(_profiles(fields, registry, warnings))
-    percentage = _percentage(fields)
-    initial_ns, max_ns = _backoff_ns(fields)
-    configured = extenders(fields)
-    fields.end()
+    """Read the file's text, YAML or JSON; `registry` makes the plugins. Raises DataError."""
+    fields = fields_of(text, KIND, API_VERSION, _LEGACY_API_VERSION)
+    if fields["apiVersion"] == _LEGACY_API_VERSION:
+        disabled = reading().read(_LegacyFile, {_DISABLED: fields.get(_DISABLED)})
+        return SchedulerConfiguration(disable_preemption=disabled.disable_preemption)
+    file = _reading(registry).read(_File, fields)
+    warnings = [
+        f"{name} has no effect here." for name in _NO_EFFECT if fields.get(name) is not None
+    ]
+    initial, longest = file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds
     return SchedulerConfiguration(
-        profiles=profiles,
-        percentage_of_nodes_to_score=percentage,
-        parallelism=16 if parallelism is None else parallelism,
-        initial_backoff_ns=initial_ns,
-        max_backoff_ns=max_ns,
-        extenders=configured,
+        profiles=tuple(_profiles(file.profiles or (_Profile(),), registry, warnings)),
+        percentage_of_nodes_to_score=file.percentage_of_nodes_to_score,
+        parallelism=file.parallelism,
+        initial_backoff_ns=None if initial is None else initial * SECOND_NS,
+        max_backoff_ns=None if longest is None else longest * SECOND_NS,
+        extenders=file.extenders,
         warnings=tuple(warnings),
     )
 
 
-def _profiles(fields: Fields, registry: Registry, warnings: list[str]) -> Iterator[Profile]:
-    given = list(fields.each("profiles")) or [Fields("profiles[0]", None)]
-    names: dict[str, str] = {}
-    first: Profile | None = None
-    for each in given:
-        name = each.text("schedulerName")
+def _reading(registry: Registry) -> Reading:
+    """Return what reads a file; plugins of `registry` that are not in-tree have any arguments."""
+    known = IN_TREE | registry.keys()
+
+    def plugin_set(data: object) -> PluginSet:
+        given = made.read(_PluginSet, data)
+        for index, each in enumerate(given.enabled):
+            _check_enabled(each, f"enabled[{index}]", known)
+        return PluginSet(
+            enabled=tuple(
+                PluginSetting(name=each.name, weight=each.weight or 1) for each in given.enabled
+            ),
+            disabled=tuple(each.name for each in given.disabled),
+        )
+
+    def plugin_config(data: object) -> _PluginConfig:
+        given = made.read(_PluginConfig, data)
+        if given.name not in known:
+            raise DataError("name", f'plugin "{given.name}" does not exist')
+        try:
+            return replace(given, args=_args(given, made))
+        except DataError as error:
+            raise error.below("args") from None
+
+    hooks = {**scheduler_args.HOOKS, PluginSet: plugin_set, _Config: plugin_config}
+    made = reading({**scheduler_args.NAMES, **scheduler_extenders.NAMES}, hooks)
+    return made
+
+
+@checked.register
+def _(file: _File) -> _File:
+    if file.parallelism <= 0:
+        raise DataError("parallelism", "should be an integer value greater than zero")
+    initial, longest = file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds
+    first = 1 if initial is None else initial
+    if first <= 0:
+        raise DataError("podInitialBackoffSeconds", "must be greater than 0")
+    if (10 if longest is None else longest) < first:
+        text = "must be greater than or equal to PodInitialBackoffSeconds"
+        raise DataError("podMaxBackoffSeconds", text)
+    check_extenders(file.extenders)
+    return file
+
+
+@checked.register
+def _(election: _LeaderElection) -> _LeaderElection:
+    if election.leader_elect and election.resource_lock not in {"", "leases"}:
+        raise DataError("resourceLock", 'resourceLock value must be "leases"')
+    return election
+
+
+def _check_enabled(plugin: _Plugin, path: str, known: frozenset[str]) -> None:
+    if plugin.name in _GONE:
+        text = (
+            f'"{plugin.name}" was invalid in version "{API_VERSION}" '
+            f'({KIND} is version "{API_VERSION}")'
+        )
+        raise DataError(path, text)
+    if plugin.name not in known:
+        raise DataError(f"{path}.name", f'plugin "{plugin.name}" does not exist')
+
+
+def _args(config: _PluginConfig, made: Reading) -> object:
+    """Return a plugin's arguments, None where nothing of them is served."""
+    name, args = config.name, {} if config.args is None else config.args
+    if not isinstance(args, dict):
+        raise DataError("", "must be a mapping of fields")
+    if name not in IN_TREE:
+        return args
+    if name not in scheduler_args.KINDS:
+        raise DataError("", f'plugin "{name}" takes no arguments')
+    for field, expected in (("apiVersion", API_VERSION), ("kind", f"{name}Args")):
+        given = args.get(field)
+        if given not in (None, "", expected):
+            raise DataError(field, f'must be "{expected}", not "{given}"')
+    rest = {field: value for field, value in args.items() if field not in {"apiVersion", "kind"}}
+    return made.read(scheduler_args.KINDS[name], rest)
+
+
+def _profiles(
+    given: tuple[_Profile, ...], registry: Registry, warnings: list[str]
+) -> Iterator[Profile]:
+    paths: dict[str, str] = {}
+    sorting: object = None
+    for index, each in enumerate(given):
+        path = f"profiles[{index}]"
+        name = each.scheduler_name
         if name is None and len(given) == 1:
             name = DEFAULT_SCHEDULER
-        path = each.at("schedulerName")
         if not name:
-            raise ConfigError(path, "required value")
-        if name in names:
-            raise ConfigError(path, f'duplicate value: "{name}" is that of {names[name]} too')
-        names[name] = path
-        profile = _profile(name, each, registry, warnings)
-        first = first or profile
-        if _sorting(profile) != _sorting(first):
-            text = "must be the same for all profiles"
-            raise ConfigError(each.at("plugins.queueSort"), text)
+            raise DataError(f"{path}.schedulerName", "required value")
+        if name in paths:
+            text = f'duplicate value: "{name}" is that of {paths[name]} too'
+            raise DataError(f"{path}.schedulerName", text)
+        paths[name] = f"{path}.schedulerName"
+        try:
+            profile = _profile(name, each, registry)
+        except DataError as error:
+            raise error.below(path) from None
+        queue_sort = profile.at.get(Point.QUEUE_SORT, NOTHING_SAID)
+        sorting = sorting or queue_sort
+        if queue_sort != sorting:
+            raise DataError(f"{path}.plugins.queueSort", "must be the same for all profiles")
+        warnings.extend(
+            f"{path}.pluginConfig[{number}]: the arguments of {config.name} have no effect here."
+            for number, config in enumerate(each.plugin_config)
+            if config.name in _ARGS_OF_NO_EFFECT
+        )
         yield profile
 
 
-def _sorting(profile: Profile) -> object:
-    return profile.at.get(Point.QUEUE_SORT, NOTHING_SAID)
-
-
-def _profile(name: str, fields: Fields, registry: Registry, warnings: list[str]) -> Profile:
-    percentage = _percentage(fields)
-    known = IN_TREE | registry.keys()
-    plugins, at = plugin_sets(fields.fields("plugins"), DEFAULT_PROFILE.plugins, known)
+def _profile(name: str, given: _Profile, registry: Registry) -> Profile:
+    args: dict[str, object] = {}
+    for index, config in enumerate(given.plugin_config):
+        if config.name in [each.name for each in given.plugin_config[:index]]:
+            raise DataError(f"pluginConfig[{index}]", f'duplicate value: "{config.name}"')
+        if config.args is not None:
+            args[config.name] = config.args
+    at = dict(_said(given.plugins))
     if len(at.get(Point.QUEUE_SORT, NOTHING_SAID).enabled) > 1:
-        text = "only one queue sort plugin can be enabled"
-        raise ConfigError(fields.at("plugins.queueSort.enabled"), text)
-    args = dict(_args(fields, registry, warnings))
-    fields.end()
+        raise DataError("plugins.queueSort.enabled", "only one queue sort plugin can be enabled")
+    everywhere = given.plugins.multi_point
     profile = Profile(
-        plugins=plugins,
+        plugins=_merged(DEFAULT_PROFILE.plugins, everywhere or NOTHING_SAID),
         at=at,
         args=args,
         scheduler_name=name,
-        percentage_of_nodes_to_score=percentage,
+        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
     )
     try:
         check_profile(profile, registry)
     except ProfileError as error:
         point = f".{error.point.value}" if error.point is not None else ""
-        raise ConfigError(f"{fields.at('plugins')}{point}", str(error)) from None
+        raise DataError(f"plugins{point}", str(error)) from None
     return profile
 
 
-def _args(
-    fields: Fields, registry: Registry, warnings: list[str]
-) -> Iterator[tuple[str, PluginArgs | Mapping[str, object]]]:
-    """Yield the arguments of plugins; those of users' own as they are."""
-    seen: set[str] = set()
-    for each in fields.each("pluginConfig"):
-        name = each.text("name") or ""
-        if name in seen:
-            raise ConfigError(each.path, f'duplicate value: "{name}"')
-        seen.add(name)
-        if name not in IN_TREE | registry.keys():
-            raise ConfigError(each.at("name"), f'plugin "{name}" does not exist')
-        if name not in IN_TREE:
-            own = each.mapping("args")
-            each.end()
-            yield name, own
-            continue
-        args = plugin_args(name, each.fields("args") or Fields(each.at("args"), None))
-        each.end()
-        if args is not None:
-            yield name, args
-        if name in {"DynamicResources", "VolumeBinding", "DefaultPreemption"}:
-            warnings.append(f"{each.path}: the arguments of {name} have no effect here.")
+def _said(plugins: _Plugins) -> Iterator[tuple[Point, PluginSet]]:
+    for point in Point:
+        said: PluginSet | None = getattr(plugins, point.name.lower())
+        if said is not None:
+            yield point, said
 
 
-def _percentage(fields: Fields) -> int | None:
-    percentage = fields.integer("percentageOfNodesToScore")
-    if percentage is not None and not 0 <= percentage <= 100:
-        raise ConfigError(fields.at("percentageOfNodesToScore"), "not in valid range [0-100]")
-    return percentage
-
-
-def _backoff_ns(fields: Fields) -> tuple[int | None, int | None]:
-    initial = fields.integer("podInitialBackoffSeconds", wide=True)
-    longest = fields.integer("podMaxBackoffSeconds", wide=True)
-    first = 1 if initial is None else initial
-    if first <= 0:
-        raise ConfigError("podInitialBackoffSeconds", "must be greater than 0")
-    if (10 if longest is None else longest) < first:
-        text = "must be greater than or equal to PodInitialBackoffSeconds"
-        raise ConfigError("podMaxBackoffSeconds", text)
+def _merged(defaults: tuple[PluginSetting, ...], custom: PluginSet) -> tuple[PluginSetting, ...]:
+    """Put custom settings in the place of defaults of the same name, and the others behind."""
+    latest = {setting.name: index for index, setting in enumerate(custom.enabled)}
+    kept = [
+        setting
+        for setting in defaults
+        if ALL not in custom.disabled and setting.name not in custom.disabled
+    ]
+    replaced = {latest[setting.name] for setting in kept if setting.name in latest}
     return (
-        None if initial is None else initial * SECOND_NS,
-        None if longest is None else longest * SECOND_NS,
+        *(
+            custom.enabled[latest[setting.name]] if setting.name in latest else setting
+            for setting in kept
+        ),
+        *(each for index, each in enumerate(custom.enabled) if index not in replaced),
     )
-
-
-def _read_process_settings(fields: Fields) -> None:
-    """Check what concerns the process alone, of which nothing is used."""
-    for name in ("enableProfiling", "enableContentionProfiling", "delayCacheUntilActive"):
-        fields.flag(name)
-    election = fields.fields("leaderElection")
-    if election is not None:
-        elects = election.flag("leaderElect")
-        lock = election.text("resourceLock")
-        for name in (
-            "leaseDuration",
-            "renewDeadline",
-            "retryPeriod",
-            "resourceName",
-            "resourceNamespace",
-        ):
-            election.text(name)
-        election.end()
-        if elects is not False and lock not in {None, "", "leases"}:
-            text = 'resourceLock value must be "leases"'
-            raise ConfigError(election.at("resourceLock"), text)
-    connection = fields.fields("clientConnection")
-    if connection is not None:
-        for name in ("kubeconfig", "acceptContentTypes", "contentType"):
-            connection.text(name)
-        connection.number("qps")
-        connection.integer("burst")
-        connection.end()

@@ -1,20 +1,29 @@
-"""pluginConfig: the arguments of each in-tree plugin, decoded, defaulted and validated.
+"""pluginConfig: the arguments of each in-tree plugin, as the file has them, and their validation.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/config/v1/types_pluginargs.go,
 pkg/scheduler/apis/config/v1/defaults.go, pkg/scheduler/apis/config/validation/
-validation_pluginargs.go.
+validation_pluginargs.go; staging/src/k8s.io/component-helpers/scheduling/corev1/nodeaffinity/
+nodeaffinity.go (node selectors).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
-from services.config.names import qualified_name_problem
-from services.config.node_selectors import preferred_terms, required_selector
-from services.config.strict import ConfigError, Fields
-from services.kube.spread import NodeInclusionPolicy, TopologySpreadConstraint, UnsatisfiableAction
+from services.config.strict import Int64, check_name, checked, within
+from services.kube.pod import NodeAffinity, PreferredSchedulingTerm
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+    as_int64,
+)
+from services.kube.spread import TopologySpreadConstraint
 from services.scheduler.core.plugin_args import (
     DEFAULT_RESOURCES,
     DefaultingType,
@@ -23,254 +32,250 @@ from services.scheduler.core.plugin_args import (
     NodeAffinityArgs,
     NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
-    PluginArgs,
     PodTopologySpreadArgs,
     ResourceWeight,
     ScoringType,
     ShapePoint,
     VolumeBindingArgs,
 )
+from services.typed import DataError, Read, Reading
 
-API_VERSION = "kubescheduler.config.k8s.io/v1"
 _WEIGHT_MAX = 100
 _UTILIZATION_MAX = 100
 _SCORE_MAX = 10
 
-_E = TypeVar("_E", bound=Enum)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ratio:
+    shape: tuple[ShapePoint, ...] = ()
 
 
-def plugin_args(name: str, args: Fields) -> PluginArgs | None:
-    """Return the arguments of plugin `name`, None where nothing of them is served.
-
-    Raises ConfigError, also where the plugin takes none.
-    """
-    read = _READERS.get(name)
-    if read is None:
-        raise ConfigError(args.path, f'plugin "{name}" takes no arguments')
-    kind = f"{name}Args"
-    for field, expected in (("apiVersion", API_VERSION), ("kind", kind)):
-        given = args.text(field)
-        if given not in {None, "", expected}:
-            raise ConfigError(args.at(field), f'must be "{expected}", not "{given}"')
-    found = read(args)
-    args.end()
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Strategy:
+    type: ScoringType
+    resources: tuple[ResourceWeight, ...] = ()
+    requested_to_capacity_ratio: _Ratio | None = None
 
 
-def _fit(args: Fields) -> NodeResourcesFitArgs:
-    ignored = args.texts("ignoredResources")
-    for index, resource in enumerate(ignored):
-        _check_name(resource, f"{args.at('ignoredResources')}[{index}]")
-    groups = args.texts("ignoredResourceGroups")
-    for index, group in enumerate(groups):
-        path = f"{args.at('ignoredResourceGroups')}[{index}]"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    ignored_resources: tuple[str, ...] = ()
+    ignored_resource_groups: tuple[str, ...] = ()
+    scoring_strategy: _Strategy = _Strategy(type=ScoringType.LEAST_ALLOCATED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NodeAffinity:
+    added_affinity: NodeAffinity | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _VolumeBinding:
+    bind_timeout_seconds: Int64 = 600
+    shape: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DynamicResources:
+    filter_timeout: str = ""
+
+
+KINDS: Mapping[str, type] = MappingProxyType(
+    {
+        "NodeResourcesFit": _Fit,
+        "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
+        "NodeAffinity": _NodeAffinity,
+        "InterPodAffinity": InterPodAffinityArgs,
+        "PodTopologySpread": PodTopologySpreadArgs,
+        "DefaultPreemption": DefaultPreemptionArgs,
+        "VolumeBinding": _VolumeBinding,
+        "DynamicResources": _DynamicResources,
+    }
+)
+"""What the arguments of a plugin are read as; `checked` makes the plugin's own arguments of it."""
+
+
+@checked.register
+def _(args: _Fit) -> NodeResourcesFitArgs:
+    for index, resource in enumerate(args.ignored_resources):
+        check_name(resource, f"ignoredResources[{index}]")
+    for index, group in enumerate(args.ignored_resource_groups):
+        path = f"ignoredResourceGroups[{index}]"
         if "/" in group:
-            raise ConfigError(path, "resource group name can't contain '/'")
-        _check_name(group, path)
-    scoring, resources, shape = _strategy(args.fields("scoringStrategy"))
+            raise DataError(path, "resource group name can't contain '/'")
+        check_name(group, path)
+    strategy = args.scoring_strategy
+    ratio = strategy.requested_to_capacity_ratio
     return NodeResourcesFitArgs(
-        ignored_resources=frozenset(ignored),
-        ignored_groups=frozenset(groups),
-        scoring=scoring,
-        resources=resources,
-        shape=shape,
+        ignored_resources=frozenset(args.ignored_resources),
+        ignored_groups=frozenset(args.ignored_resource_groups),
+        scoring=strategy.type,
+        resources=strategy.resources or DEFAULT_RESOURCES,
+        shape=() if ratio is None else ratio.shape,
     )
 
 
-def _strategy(
-    strategy: Fields | None,
-) -> tuple[ScoringType, tuple[ResourceWeight, ...], tuple[ShapePoint, ...]]:
-    if strategy is None:
-        return ScoringType.LEAST_ALLOCATED, DEFAULT_RESOURCES, ()
-    scoring = _choice(strategy, "type", ScoringType)
-    resources = tuple(_resources(strategy))
-    ratio = strategy.fields("requestedToCapacityRatio")
-    strategy.end()
-    path = strategy.at("requestedToCapacityRatio")
-    if scoring is not ScoringType.REQUESTED_TO_CAPACITY_RATIO:
-        if ratio is not None:
-            text = "must be nil when type is not RequestedToCapacityRatio"
-            raise ConfigError(path, text)
-        return scoring, resources or DEFAULT_RESOURCES, ()
-    if ratio is None:
-        raise ConfigError(path, "must be specified when type is RequestedToCapacityRatio")
-    return scoring, resources or DEFAULT_RESOURCES, _shape(ratio)
+@checked.register
+def _(strategy: _Strategy) -> _Strategy:
+    ratio, by_ratio = "requestedToCapacityRatio", ScoringType.REQUESTED_TO_CAPACITY_RATIO
+    if strategy.requested_to_capacity_ratio is None:
+        if strategy.type is by_ratio:
+            raise DataError(ratio, "must be specified when type is RequestedToCapacityRatio")
+    elif strategy.type is not by_ratio:
+        raise DataError(ratio, "must be nil when type is not RequestedToCapacityRatio")
+    return strategy
 
 
-def _resources(fields: Fields) -> Iterator[ResourceWeight]:
-    for resource in fields.each("resources"):
-        name = resource.text("name") or ""
-        weight = resource.integer("weight", wide=True) or 1
-        resource.end()
-        if not 0 < weight <= _WEIGHT_MAX:
-            text = f"resource weight of {name} not in valid range (0, {_WEIGHT_MAX}]"
-            raise ConfigError(resource.at("weight"), text)
-        yield ResourceWeight(name=name, weight=weight)
+@checked.register
+def _(resource: ResourceWeight) -> ResourceWeight:
+    weight = resource.weight or 1
+    text = f"resource weight of {resource.name} not in valid range (0, {_WEIGHT_MAX}]"
+    within("weight", weight, 1, _WEIGHT_MAX, text)
+    return replace(resource, weight=weight)
 
 
-def _shape(ratio: Fields) -> tuple[ShapePoint, ...]:
-    points: list[ShapePoint] = []
-    for point in ratio.each("shape"):
-        utilization = point.integer("utilization") or 0
-        score = point.integer("score") or 0
-        point.end()
-        if points and points[-1].utilization >= utilization:
+@checked.register
+def _(ratio: _Ratio) -> _Ratio:
+    if not ratio.shape:
+        raise DataError("shape", "at least one point must be specified")
+    for index, point in enumerate(ratio.shape):
+        path = f"shape[{index}]"
+        if index and ratio.shape[index - 1].utilization >= point.utilization:
             text = "values must be sorted in increasing order"
-            raise ConfigError(point.at("utilization"), text)
-        if not 0 <= utilization <= _UTILIZATION_MAX:
-            text = f"not in valid range [0-{_UTILIZATION_MAX}]"
-            raise ConfigError(point.at("utilization"), text)
-        if not 0 <= score <= _SCORE_MAX:
-            raise ConfigError(point.at("score"), f"not in valid range [0-{_SCORE_MAX}]")
-        points.append(ShapePoint(utilization=utilization, score=score))
-    ratio.end()
-    if not points:
-        raise ConfigError(ratio.at("shape"), "at least one point must be specified")
-    return tuple(points)
+            raise DataError(f"{path}.utilization", text)
+        for name, value, most in (
+            ("utilization", point.utilization, _UTILIZATION_MAX),
+            ("score", point.score, _SCORE_MAX),
+        ):
+            within(f"{path}.{name}", value, 0, most, f"not in valid range [0-{most}]")
+    return ratio
 
 
-def _balanced(args: Fields) -> NodeResourcesBalancedAllocationArgs:
-    resources: list[ResourceWeight] = []
-    for index, resource in enumerate(_resources(args)):
-        path = f"{args.at('resources')}[{index}]"
-        if any(resource.name == other.name for other in resources):
-            raise ConfigError(f"{path}.name", f'"{resource.name}" comes twice')
-        if resource.weight != 1:
-            raise ConfigError(f"{path}.weight", "must be 1")
-        resources.append(resource)
-    return NodeResourcesBalancedAllocationArgs(resources=tuple(resources) or DEFAULT_RESOURCES)
+@checked.register
+def _(args: NodeResourcesBalancedAllocationArgs) -> NodeResourcesBalancedAllocationArgs:
+    names: set[str] = set()
+    for index, resource in enumerate(args.resources):
+        path = f"resources[{index}]"
+        if resource.name in names:
+            raise DataError(f"{path}.name", f'"{resource.name}" comes twice')
+        within(f"{path}.weight", resource.weight, 1, 1, "must be 1")
+        names.add(resource.name)
+    return args if args.resources else NodeResourcesBalancedAllocationArgs()
 
 
-def _node_affinity(args: Fields) -> NodeAffinityArgs:
-    added = args.fields("addedAffinity")
-    if added is None:
-        return NodeAffinityArgs()
-    required = added.fields("requiredDuringSchedulingIgnoredDuringExecution")
-    preferred = tuple(preferred_terms(added, "preferredDuringSchedulingIgnoredDuringExecution"))
-    added.end()
-    return NodeAffinityArgs(
-        added_required=None if required is None else required_selector(required),
-        added_preferred=preferred,
-    )
+@checked.register
+def _(args: _NodeAffinity) -> NodeAffinityArgs:
+    added = args.added_affinity or NodeAffinity()
+    return NodeAffinityArgs(added_required=added.required, added_preferred=added.preferred)
 
 
-def _inter_pod_affinity(args: Fields) -> InterPodAffinityArgs:
-    weight = args.integer("hardPodAffinityWeight")
-    ignore = args.flag("ignorePreferredTermsOfExistingPods") or False
-    if weight is not None and not 0 <= weight <= _WEIGHT_MAX:
-        path = args.at("hardPodAffinityWeight")
-        raise ConfigError(path, f"not in valid range [0-{_WEIGHT_MAX}]")
-    return InterPodAffinityArgs(
-        hard_pod_affinity_weight=1 if weight is None else weight,
-        ignore_preferred_terms_of_existing_pods=ignore,
-    )
+@checked.register
+def _(term: NodeSelectorTerm) -> NodeSelectorTerm:
+    for index, expression in enumerate(term.match_expressions):
+        _check_expression(expression, f"matchExpressions[{index}]")
+    for index, by_field in enumerate(term.match_fields):
+        path = f"matchFields[{index}]"
+        if by_field.operator not in {Operator.IN, Operator.NOT_IN}:
+            raise DataError(f"{path}.operator", 'unsupported value: use "In", "NotIn"')
+        if len(by_field.values) != 1:
+            raise DataError(f"{path}.values", "must have one element")
+    return term
 
 
-def _spread(args: Fields) -> PodTopologySpreadArgs:
-    defaulting = DefaultingType.SYSTEM
-    if args.text("defaultingType"):
-        defaulting = _choice(args, "defaultingType", DefaultingType)
-    constraints: list[TopologySpreadConstraint] = []
-    for each in args.each("defaultConstraints"):
-        constraint = _constraint(each)
-        same = (constraint.topology_key, constraint.when_unsatisfiable)
-        if any(same == (other.topology_key, other.when_unsatisfiable) for other in constraints):
-            raise ConfigError(each.path, "another constraint has the same key and action")
-        constraints.append(constraint)
-    if defaulting is DefaultingType.SYSTEM and constraints:
-        text = "must be List when .defaultConstraints are not empty"
-        raise ConfigError(args.at("defaultingType"), text)
-    return PodTopologySpreadArgs(default_constraints=tuple(constraints), defaulting_type=defaulting)
+def _check_expression(requirement: Requirement, path: str) -> None:
+    check_name(requirement.key, f"{path}.key")
+    values, problem = requirement.values, ""
+    match requirement.operator:
+        case Operator.IN | Operator.NOT_IN if not values:
+            problem = "for 'in', 'notin' operators, values set can't be empty"
+        case Operator.EXISTS | Operator.DOES_NOT_EXIST if values:
+            problem = "values set must be empty for exists and does not exist"
+        case Operator.GT | Operator.LT if len(values) != 1:
+            problem = "for 'Gt', 'Lt' operators, exactly one value is required"
+        case Operator.GT | Operator.LT if as_int64(values[0]) is None:
+            problem = "for 'Gt', 'Lt' operators, the value must be an integer"
+    if problem:
+        raise DataError(f"{path}.values", problem)
 
 
-def _constraint(fields: Fields) -> TopologySpreadConstraint:
-    max_skew = fields.integer("maxSkew") or 0
-    key = fields.text("topologyKey") or ""
-    when = _choice(fields, "whenUnsatisfiable", UnsatisfiableAction)
-    if fields.has("labelSelector"):
-        text = "constraint must not define a selector, as they deduced for each pod"
-        raise ConfigError(fields.at("labelSelector"), text)
-    if max_skew <= 0:
-        raise ConfigError(fields.at("maxSkew"), "not in valid range (0, inf)")
-    if not key:
-        raise ConfigError(fields.at("topologyKey"), "can not be empty")
-    _check_name(key, fields.at("topologyKey"))
-    constraint = TopologySpreadConstraint(
-        max_skew=max_skew,
-        topology_key=key,
-        when_unsatisfiable=when,
-        min_domains=fields.integer("minDomains") or 1,
-        node_affinity_policy=_policy(fields, "nodeAffinityPolicy", NodeInclusionPolicy.HONOR),
-        node_taints_policy=_policy(fields, "nodeTaintsPolicy", NodeInclusionPolicy.IGNORE),
-        match_label_keys=fields.texts("matchLabelKeys"),
-    )
-    fields.text("labelSelector")
-    fields.end()
-    return constraint
+@checked.register
+def _(args: InterPodAffinityArgs) -> InterPodAffinityArgs:
+    weight, text = args.hard_pod_affinity_weight, f"not in valid range [0-{_WEIGHT_MAX}]"
+    within("hardPodAffinityWeight", weight, 0, _WEIGHT_MAX, text)
+    return args
 
 
-def _policy(fields: Fields, name: str, default: NodeInclusionPolicy) -> NodeInclusionPolicy:
-    return _choice(fields, name, NodeInclusionPolicy) if fields.has(name) else default
+@checked.register
+def _(args: PodTopologySpreadArgs) -> PodTopologySpreadArgs:
+    seen: set[tuple[str, object]] = set()
+    for index, each in enumerate(args.default_constraints):
+        same = (each.topology_key, each.when_unsatisfiable)
+        if same in seen:
+            text = "another constraint has the same key and action"
+            raise DataError(f"defaultConstraints[{index}]", text)
+        seen.add(same)
+    if args.defaulting_type is DefaultingType.SYSTEM and args.default_constraints:
+        raise DataError("defaultingType", "must be List when .defaultConstraints are not empty")
+    return args
 
 
-def _preemption(args: Fields) -> DefaultPreemptionArgs:
-    percentage = args.integer("minCandidateNodesPercentage")
-    absolute = args.integer("minCandidateNodesAbsolute")
-    percentage = 10 if percentage is None else percentage
-    absolute = 100 if absolute is None else absolute
-    path = args.at("minCandidateNodesPercentage")
-    if not 0 <= percentage <= 100:
-        raise ConfigError(path, "not in valid range [0, 100]")
-    if absolute < 0:
-        path = args.at("minCandidateNodesAbsolute")
-        raise ConfigError(path, "not in valid range [0, inf)")
-    if percentage == 0 and absolute == 0:
-        raise ConfigError(path, "cannot be zero at the same time as minCandidateNodesAbsolute")
-    return DefaultPreemptionArgs(
-        min_candidate_nodes_percentage=percentage, min_candidate_nodes_absolute=absolute
-    )
+@checked.register
+def _(constraint: TopologySpreadConstraint) -> TopologySpreadConstraint:
+    if constraint.max_skew <= 0:
+        raise DataError("maxSkew", "not in valid range (0, inf)")
+    if not constraint.topology_key:
+        raise DataError("topologyKey", "can not be empty")
+    check_name(constraint.topology_key, "topologyKey")
+    return replace(constraint, min_domains=constraint.min_domains or 1)
 
 
-def _volume_binding(args: Fields) -> VolumeBindingArgs:
-    seconds = args.integer("bindTimeoutSeconds", wide=True)
-    if args.has("shape"):
+@checked.register
+def _(args: DefaultPreemptionArgs) -> DefaultPreemptionArgs:
+    share, number = args.min_candidate_nodes_percentage, args.min_candidate_nodes_absolute
+    within("minCandidateNodesPercentage", share, 0, 100, "not in valid range [0, 100]")
+    if number < 0:
+        raise DataError("minCandidateNodesAbsolute", "not in valid range [0, inf)")
+    if share == number == 0:
+        text = "cannot be zero at the same time as minCandidateNodesAbsolute"
+        raise DataError("minCandidateNodesPercentage", text)
+    return args
+
+
+@checked.register
+def _(args: _VolumeBinding) -> VolumeBindingArgs:
+    if args.shape is not None:
         text = (
             "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
         )
-        raise ConfigError(args.at("shape"), text)
-    args.text("shape")
-    if seconds is not None and seconds < 0:
+        raise DataError("shape", text)
+    if args.bind_timeout_seconds < 0:
         text = "invalid BindTimeoutSeconds, should not be a negative value"
-        raise ConfigError(args.at("bindTimeoutSeconds"), text)
-    return VolumeBindingArgs(bind_timeout_seconds=600 if seconds is None else seconds)
+        raise DataError("bindTimeoutSeconds", text)
+    return VolumeBindingArgs(bind_timeout_seconds=args.bind_timeout_seconds)
 
 
-def _dynamic_resources(args: Fields) -> None:
-    args.text("filterTimeout")
+@checked.register
+def _(_args: _DynamicResources) -> None:
+    """Nothing of them is served."""
 
 
-def _choice(fields: Fields, name: str, kind: type[_E]) -> _E:
-    text = fields.text(name) or ""
-    try:
-        return kind(text)
-    except ValueError:
-        known = ", ".join(f'"{each.value}"' for each in kind)
-        raise ConfigError(fields.at(name), f'unsupported value "{text}": use {known}') from None
+def _no_selector(_data: object) -> LabelSelector:
+    raise DataError("", "constraint must not define a selector, as they deduced for each pod")
 
 
-def _check_name(name: str, path: str) -> None:
-    problem = qualified_name_problem(name)
-    if problem:
-        raise ConfigError(path, f'"{name}": {problem}')
+def _defaulting(data: object) -> DefaultingType:
+    return DefaultingType.SYSTEM if data == "" else Reading().read(DefaultingType, data)
 
 
-_READERS: Mapping[str, Callable[[Fields], PluginArgs | None]] = {
-    "NodeResourcesFit": _fit,
-    "NodeResourcesBalancedAllocation": _balanced,
-    "NodeAffinity": _node_affinity,
-    "InterPodAffinity": _inter_pod_affinity,
-    "PodTopologySpread": _spread,
-    "DefaultPreemption": _preemption,
-    "VolumeBinding": _volume_binding,
-    "DynamicResources": _dynamic_resources,
-}
+HOOKS: Mapping[Any, Read] = MappingProxyType(
+    {LabelSelector: _no_selector, DefaultingType: _defaulting}
+)
+NAMES: Mapping[tuple[type, str], str] = MappingProxyType(
+    {
+        (NodeAffinity, "required"): "requiredDuringSchedulingIgnoredDuringExecution",
+        (NodeAffinity, "preferred"): "preferredDuringSchedulingIgnoredDuringExecution",
+        (NodeSelector, "terms"): "nodeSelectorTerms",
+        (PreferredSchedulingTerm, "term"): "preference",
+        (TopologySpreadConstraint, "selector"): "labelSelector",
+    }
+)

@@ -1,17 +1,18 @@
 """Extenders as a configuration lists them.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/config/v1/types.go, Extender;
-pkg/scheduler/apis/config/validation/validation.go, validateExtenders.
+pkg/scheduler/apis/config/validation/validation.go, validateExtenders; pkg/apis/core/v1/helper/
+helpers.go, IsExtendedResourceName.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from services.config.names import is_extended_resource, qualified_name_problem
-from services.config.strict import ConfigError, Fields
-from services.eviction.core.duration import DurationError, parse_duration_ns
+from services.config.strict import DurationNs, Int64, check_name, checked, qualified_name_problem
+from services.typed import DataError
 
 DEFAULT_TIMEOUT_NS = 5_000_000_000
 """What an extender may take where nothing is said. Source: v1.34 pkg/scheduler/extender.go."""
@@ -26,10 +27,24 @@ class ManagedResource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """What is shown to the server, and what it must show: files, or data in base64."""
+
+    insecure: bool = False
+    server_name: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    ca_file: str = ""
+    cert_data: str = ""
+    key_data: str = ""
+    ca_data: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderConfig:
     """A service that has its say after the plugins; an empty verb is one it does not serve.
 
-    `tls` are the file's own settings, by name. `timeout_ns` bounds a call.
+    `timeout_ns` bounds a call.
     """
 
     url_prefix: str = ""
@@ -37,95 +52,52 @@ class ExtenderConfig:
     preempt_verb: str = ""
     prioritize_verb: str = ""
     bind_verb: str = ""
-    weight: int = 0
+    weight: Int64 = 0
     enable_https: bool = False
-    tls: tuple[tuple[str, str | bool], ...] = ()
-    timeout_ns: int = DEFAULT_TIMEOUT_NS
+    tls: TlsConfig = TlsConfig()
+    timeout_ns: DurationNs = DEFAULT_TIMEOUT_NS
     node_cache_capable: bool = False
     managed_resources: tuple[ManagedResource, ...] = ()
     ignorable: bool = False
 
 
-def extenders(configuration: Fields) -> tuple[ExtenderConfig, ...]:
-    """Return the extenders of a configuration. Raises ConfigError."""
-    found: list[ExtenderConfig] = []
+def check_extenders(extenders: Sequence[ExtenderConfig]) -> None:
+    """Refuse extenders that cannot work together. Raises DataError."""
     managed: set[str] = set()
-    for fields in configuration.each("extenders"):
-        found.append(_extender(fields, managed))
-    binders = sum(bool(each.bind_verb) for each in found)
+    for index, extender in enumerate(extenders):
+        for number, resource in enumerate(extender.managed_resources):
+            if resource.name in managed:
+                path = f"extenders[{index}].managedResources[{number}].name"
+                raise DataError(path, "duplicate extender managed resource name")
+            managed.add(resource.name)
+    binders = sum(bool(each.bind_verb) for each in extenders)
     if binders > 1:
         text = f"found {binders} extenders implementing bind, only one extender can implement bind"
-        raise ConfigError(configuration.at("extenders"), text)
-    return tuple(found)
+        raise DataError("extenders", text)
 
 
-def _extender(fields: Fields, managed: set[str]) -> ExtenderConfig:
-    weight = fields.integer("weight", wide=True) or 0
-    prioritize_verb = fields.text("prioritizeVerb") or ""
-    if prioritize_verb and weight <= 0:
-        raise ConfigError(fields.at("weight"), "must have a positive weight applied to it")
-    extender = ExtenderConfig(
-        url_prefix=fields.text("urlPrefix") or "",
-        filter_verb=fields.text("filterVerb") or "",
-        preempt_verb=fields.text("preemptVerb") or "",
-        prioritize_verb=prioritize_verb,
-        bind_verb=fields.text("bindVerb") or "",
-        weight=weight,
-        enable_https=fields.flag("enableHTTPS") or False,
-        tls=_tls(fields.fields("tlsConfig")),
-        timeout_ns=_timeout_ns(fields),
-        node_cache_capable=fields.flag("nodeCacheCapable") or False,
-        managed_resources=tuple(_managed(fields, managed)),
-        ignorable=fields.flag("ignorable") or False,
-    )
-    fields.end()
-    return extender
+@checked.register
+def _(extender: ExtenderConfig) -> ExtenderConfig:
+    if extender.prioritize_verb and extender.weight <= 0:
+        raise DataError("weight", "must have a positive weight applied to it")
+    return replace(extender, timeout_ns=extender.timeout_ns or DEFAULT_TIMEOUT_NS)
 
 
-def _managed(extender: Fields, seen: set[str]) -> Iterator[ManagedResource]:
-    for fields in extender.each("managedResources"):
-        name = fields.text("name") or ""
-        ignored = fields.flag("ignoredByScheduler") or False
-        fields.end()
-        problem = qualified_name_problem(name)
-        if problem:
-            raise ConfigError(fields.at("name"), f'"{name}": {problem}')
-        if not is_extended_resource(name):
-            raise ConfigError(fields.at("name"), f'"{name}" is an invalid extended resource name')
-        if name in seen:
-            raise ConfigError(fields.at("name"), "duplicate extender managed resource name")
-        seen.add(name)
-        yield ManagedResource(name=name, ignored=ignored)
+@checked.register
+def _(resource: ManagedResource) -> ManagedResource:
+    name = resource.name
+    check_name(name, "name")
+    native = "/" not in name or "kubernetes.io/" in name or name.startswith("requests.")
+    if native or qualified_name_problem(f"requests.{name}"):
+        raise DataError("name", f'"{name}" is an invalid extended resource name')
+    return resource
 
 
-def _tls(fields: Fields | None) -> tuple[tuple[str, str | bool], ...]:
-    if fields is None:
-        return ()
-    found: list[tuple[str, str | bool]] = []
-    insecure = fields.flag("insecure")
-    if insecure is not None:
-        found.append(("insecure", insecure))
-    for name in (
-        "serverName",
-        "certFile",
-        "keyFile",
-        "caFile",
-        "certData",
-        "keyData",
-        "caData",
-    ):
-        text = fields.text(name)
-        if text is not None:
-            found.append((name, text))
-    fields.end()
-    return tuple(found)
-
-
-def _timeout_ns(fields: Fields) -> int:
-    text = fields.text("httpTimeout")
-    if text is None:
-        return DEFAULT_TIMEOUT_NS
-    try:
-        return parse_duration_ns(text) or DEFAULT_TIMEOUT_NS
-    except DurationError as error:
-        raise ConfigError(fields.at("httpTimeout"), str(error)) from None
+NAMES: Mapping[tuple[type, str], str] = MappingProxyType(
+    {
+        (ExtenderConfig, "enable_https"): "enableHTTPS",
+        (ExtenderConfig, "tls"): "tlsConfig",
+        (ExtenderConfig, "timeout_ns"): "httpTimeout",
+        (ManagedResource, "ignored"): "ignoredByScheduler",
+    }
+)

@@ -1,31 +1,43 @@
 """A configuration file read strictly: each field once, none that is unknown, each of its type.
 
-Paths are those that Kubernetes prints, such as `profiles[0].plugins.score`.
+Paths are those that Kubernetes prints, such as `profiles[0].plugins.score`. A field that is null
+counts as absent.
 
-Source: kubernetes v1.34 apimachinery pkg/runtime/serializer/json/json.go, strict decoding.
+Source: kubernetes v1.34 apimachinery pkg/runtime/serializer/json/json.go, strict decoding;
+pkg/util/validation/validation.go, IsQualifiedName, IsDNS1123Subdomain (names of labels).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeGuard
+import re
+from collections.abc import Mapping
+from functools import partial, singledispatch
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import yaml
 
-_INT32 = (-(2**31), 2**31 - 1)
-_INT64 = (-(2**63), 2**63 - 1)
+from services.eviction.core.duration import DurationError, parse_duration_ns
+from services.typed import DataError, Read, Reading, join
 
+Int64 = Annotated[int, 64]
+"""A whole number of 64 bits; others have 32."""
 
-class ConfigError(ValueError):
-    """A file that is refused; `field` is the path in it, empty for the whole."""
+DurationNs = Annotated[int, "ns"]
+"""A duration, in the file as Go writes it."""
 
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
+Percentage = Annotated[int, "%"]
+"""A whole number from 0 to 100."""
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NONE: Mapping[Any, Any] = MappingProxyType({})
+_NAME_MAX = 63
+_SUBDOMAIN_MAX = 253
 
 
 def document(text: str) -> object:
-    """Return what a YAML or JSON text holds. Raises ConfigError, for a repeated field too."""
+    """Return what a YAML or JSON text holds. Raises DataError, for a repeated field too."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -33,15 +45,78 @@ def document(text: str) -> object:
             return None
         _refuse_repeated(node, "", set())
         return loader.construct_document(node)
+    except DataError:
+        raise
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError("", f"is neither YAML nor JSON: {error}") from None
+        raise DataError("", f"is neither YAML nor JSON: {error}") from None
     finally:
         loader.dispose()
 
 
+def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
+    """Return the fields of a file of that kind and one of the versions. Raises DataError."""
+    fields = document(text)
+    if not isinstance(fields, dict):
+        raise DataError("", f"is no {kind}: write a mapping of its fields")
+    for name, expected in (("apiVersion", api_versions), ("kind", (kind,))):
+        if fields.get(name) not in expected:
+            raise DataError(name, f'must be "{expected[0]}"')
+    return fields
+
+
+def reading(
+    names: Mapping[tuple[type, str], str] = _NONE, hooks: Mapping[Any, Read] = _NONE
+) -> Reading:
+    """Return what reads a file's fields, in camel case but for `names`; see Reading."""
+    return Reading({**_NUMBERS, **hooks}, check=checked, names=names, rename=_camel)
+
+
+@singledispatch
+def checked(value: Any) -> Any:
+    """Return what an instance of a file's class means; classes register their own rules.
+
+    Raises DataError where upstream refuses it, its path relative to the instance.
+    """
+    return value
+
+
+def within(field: str, value: int, least: int, most: int, text: str) -> None:
+    """Refuse a value that does not lie between two others, ends included. Raises DataError."""
+    if not least <= value <= most:
+        raise DataError(field, text)
+
+
+def check_name(name: str, path: str) -> None:
+    """Raise DataError for what is no qualified name."""
+    problem = qualified_name_problem(name)
+    if problem:
+        raise DataError(path, f'"{name}": {problem}')
+
+
+def qualified_name_problem(name: str) -> str:
+    """Return what is wrong with a name such as "example.com/gpu", "" where nothing is."""
+    prefix, slash, rest = name.rpartition("/")
+    if slash and (not prefix or "/" in prefix):
+        return (
+            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', with an "
+            "optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        )
+    if slash and (len(prefix) > _SUBDOMAIN_MAX or not _SUBDOMAIN.fullmatch(prefix)):
+        return "prefix part must be a lowercase RFC 1123 subdomain (e.g. 'example.com')"
+    if not rest:
+        return "name part must be non-empty"
+    if len(rest) > _NAME_MAX:
+        return f"name part must be no more than {_NAME_MAX} characters"
+    if not _NAME.fullmatch(rest):
+        return (
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
+            "and end with an alphanumeric character (e.g. 'MyName', or 'my.name', or '123-abc')"
+        )
+    return ""
+
+
 def _refuse_repeated(node: yaml.Node, path: str, seen: set[int]) -> None:
+    """Refuse what YAML's own loader passes over by taking the last; each node is looked at once."""
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -52,114 +127,44 @@ def _refuse_repeated(node: yaml.Node, path: str, seen: set[int]) -> None:
         names: set[str] = set()
         for key, value in node.value:
             name = str(key.value)
+            below = join(path, name if name.isidentifier() or not path else f"[{name}]")
             if name in names:
-                raise ConfigError(below(path, name), "comes twice")
+                line = key.start_mark.line + 1
+                raise DataError(below, f'line {line}: "{name}" comes twice')
             names.add(name)
-            _refuse_repeated(value, below(path, name), seen)
+            _refuse_repeated(value, below, seen)
 
 
-def below(path: str, name: str) -> str:
-    """Return the path of a field."""
-    return f"{path}.{name}" if path else name
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return "".join([first, *(each.capitalize() for each in others)])
 
 
-class Fields:
-    """A mapping of the file; `end` refuses the fields that nobody asked for.
-
-    A field that is null counts as absent.
-    """
-
-    def __init__(self, path: str, value: object) -> None:
-        if value is None:
-            value = {}
-        if not _is_mapping(value):
-            raise ConfigError(path, "must be a mapping of fields")
-        self.path = path
-        self._values = value
-        self._left = set(value)
-
-    def at(self, name: str) -> str:
-        """Return the path of a field."""
-        return below(self.path, name)
-
-    def has(self, name: str) -> bool:
-        """Tell whether a field is there and not null."""
-        return self._values.get(name) is not None
-
-    def text(self, name: str) -> str | None:
-        """Return a text."""
-        value = self._take(name)
-        if value is not None and not isinstance(value, str):
-            raise ConfigError(self.at(name), "must be a text")
-        return value
-
-    def flag(self, name: str) -> bool | None:
-        """Return true or false."""
-        value = self._take(name)
-        if value is not None and not isinstance(value, bool):
-            raise ConfigError(self.at(name), "must be true or false")
-        return value
-
-    def integer(self, name: str, *, wide: bool = False) -> int | None:
-        """Return a whole number of 32 bits, or 64 where it is `wide`."""
-        value = self._take(name)
-        if value is None:
-            return None
-        least, most = _INT64 if wide else _INT32
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ConfigError(self.at(name), "must be a whole number")
-        if not least <= value <= most:
-            raise ConfigError(self.at(name), f"must lie between {least} and {most}")
-        return value
-
-    def number(self, name: str) -> float | None:
-        """Return a number."""
-        value = self._take(name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise ConfigError(self.at(name), "must be a number")
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Return a list of texts, empty where it is absent."""
-        values = tuple(self._list(name))
-        for index, value in enumerate(values):
-            if not isinstance(value, str):
-                raise ConfigError(f"{self.at(name)}[{index}]", "must be a text")
-        return tuple(str(value) for value in values)
-
-    def fields(self, name: str) -> Fields | None:
-        """Return a mapping below this one."""
-        value = self._take(name)
-        return None if value is None else Fields(self.at(name), value)
-
-    def mapping(self, name: str) -> Mapping[str, object]:
-        """Return a mapping as it is, whatever its fields; an empty one where it is absent."""
-        value = self._take(name)
-        return {} if value is None else Fields(self.at(name), value)._values
-
-    def each(self, name: str) -> Iterator[Fields]:
-        """Yield the mappings of a list, none where it is absent."""
-        for index, value in enumerate(self._list(name)):
-            yield Fields(f"{self.at(name)}[{index}]", value)
-
-    def end(self) -> None:
-        """Refuse what was not asked for."""
-        for name in self._values:
-            if name in self._left:
-                raise ConfigError(self.at(name), "is no known field")
-
-    def _take(self, name: str) -> object:
-        self._left.discard(name)
-        return self._values.get(name)
-
-    def _list(self, name: str) -> list[object]:
-        value = self._take(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise ConfigError(self.at(name), "must be a list")
-        return value
+def _whole(data: object, bits: int) -> int:
+    number = Reading().read(int, data)
+    least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    within("", number, least, most, f"must lie between {least} and {most}")
+    return number
 
 
-def _is_mapping(value: object) -> TypeGuard[Mapping[str, object]]:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value)
+def _percentage(data: object) -> int:
+    percentage = Reading().read(int, data)
+    within("", percentage, 0, 100, "not in valid range [0-100]")
+    return percentage
+
+
+def _duration(data: object) -> int:
+    if not isinstance(data, str):
+        raise DataError("", 'must be a duration such as "5m0s", with quotes')
+    try:
+        return parse_duration_ns(data)
+    except DurationError as error:
+        raise DataError("", str(error)) from None
+
+
+_NUMBERS: Mapping[Any, Read] = {
+    int: partial(_whole, bits=32),
+    Int64: partial(_whole, bits=64),
+    Percentage: _percentage,
+    DurationNs: _duration,
+}

@@ -29,10 +29,11 @@ from services.eviction.codec.pods import pod_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.fleet import Answer, Fleet, Forget, Operation, Step
 from services.eviction.metrics import EvictionMetrics
-from services.eviction.saved import fleet_from_plain, fleet_to_plain
+from services.eviction.saved import fleet_from_plain, fleet_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -169,8 +170,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     ) -> AsyncIterator[pb.CheckpointResponse]:
         """Save a session."""
         session = self._sessions.get(request.stamp)
-        plain = fleet_to_plain(session.core)
-        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), plain):
+        state = fleet_to_json(session.core)
+        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
             yield pb.CheckpointResponse(chunk=chunk)
 
     async def Restore(
@@ -178,10 +179,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     ) -> pb.RestoreResponse:
         """Put a saved session in the place of the one of its name."""
         info, plain = await read_checkpoint(SERVICE, _chunks(request_iterator))
-        try:
+        with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FieldError("chunk.data", f"is no checkpoint of a fleet: {error!r}") from None
         session = restore_session(self._sessions, info, fleet)
         return pb.RestoreResponse(session=session.name, epoch=session.epoch)
 

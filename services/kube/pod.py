@@ -78,10 +78,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferredSchedulingTerm:
-    """A node preference of `weight` 1 to 100."""
+    """A node preference of `weight` 1 to 100; 0 counts nothing."""
 
-    weight: int
-    term: NodeSelectorTerm
+    weight: int = 0
+    term: NodeSelectorTerm = field(default_factory=NodeSelectorTerm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class Requirement:
     `values` is empty for Exists and DoesNotExist and holds one integer's text for Gt and Lt.
     """
 
-    key: str
+    key: str = ""
     operator: Operator
     values: tuple[str, ...] = ()
 

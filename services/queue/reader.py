@@ -141,9 +141,9 @@ class QueueReader:
             source=message.SerializeToString(deterministic=True),
         )
 
-    def spec(self, source: bytes) -> PodSpec:
+    def spec(self, message: pod_pb2.PodSpec) -> PodSpec:
         """Return the spec that a checkpoint holds."""
-        return self._specs.spec(pod_pb2.PodSpec.FromString(source))
+        return self._specs.spec(message)
 
     def from_source(self, source: bytes) -> Happening:
         """Return the event that a checkpoint holds."""

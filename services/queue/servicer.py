@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
@@ -26,10 +26,11 @@ from services.queue.holders import expire_leases, give_back, owners_of
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.results import result_message
-from services.queue.saved import QueueSession, session_from_plain, session_to_plain
+from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -262,8 +263,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
     ) -> AsyncIterator[pb.CheckpointResponse]:
         """Save a session."""
         session = self._sessions.get(request.stamp)
-        plain = session_to_plain(session.core)
-        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), plain):
+        state = session_to_json(session.core)
+        for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
             yield pb.CheckpointResponse(chunk=chunk)
 
     async def Restore(
@@ -272,10 +273,8 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
         """Put a saved session in the place of the one of its name."""
         chunks = (request.chunk async for request in request_iterator)
         info, plain = await read_checkpoint(SERVICE, chunks)
-        try:
+        with reading_state(SERVICE):
             core = session_from_plain(plain, self._metrics)
-        except (LookupError, TypeError, ValueError, AssertionError, DecodeError) as error:
-            raise FieldError("chunk.data", f"is no queue's state: {error!r}") from None
         session = restore_session(self._sessions, info, core)
         return pb.RestoreResponse(
             session=session.name,

@@ -1,25 +1,32 @@
-"""Checkpoints: a service's state as plain values, to chunks and back.
+"""Checkpoints: a service's state as JSON, to chunks and back.
 
-The state is JSON in one zstd frame, cut into chunks. The first chunk tells whose it is; only the
-same service of the same version reads it.
+The state is one zstd frame, cut into chunks. The first chunk names the service that wrote it, its
+version and FORMAT; only the same service of the same version and format reads it.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
 import zstandard
+from google.protobuf.message import DecodeError
 
 from reprieve.session.v1alpha1 import session_pb2
-from services.rpc.errors import FieldError, LimitError, PreconditionError
+from services.rpc.errors import FieldError, LimitError, PreconditionError, RefusalError
 from services.rpc.sessions import Core, Session, Sessions
 from services.rpc.version import package_version
+from services.typed import DataError
+
+FORMAT = 2
+"""Number of the form in which all services write their states; 1 had fields without names."""
 
 CHUNK_BYTES_MAX = 1024 * 1024
 STATE_BYTES_MAX = 4 * 1024 * 1024 * 1024
 _LEVEL = 3
+_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError, RefusalError)
 
 
 class ForeignCheckpointError(PreconditionError):
@@ -37,6 +44,7 @@ def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.Checkpo
         version=package_version(),
         service=service,
         epoch=session.epoch,
+        format=FORMAT,
     )
 
 
@@ -56,10 +64,10 @@ def restore_session(
 
 
 def write_checkpoint(
-    info: session_pb2.CheckpointInfo, plain: object
+    info: session_pb2.CheckpointInfo, state: bytes
 ) -> Iterator[session_pb2.CheckpointChunk]:
-    """Yield the chunks of a state: dicts, lists, strings, 64-bit integers, booleans, None."""
-    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(orjson.dumps(plain))
+    """Yield the chunks of a state in JSON."""
+    data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(state)
     yield session_pb2.CheckpointChunk(info=info, data=data[:CHUNK_BYTES_MAX])
     for start in range(CHUNK_BYTES_MAX, len(data), CHUNK_BYTES_MAX):
         yield session_pb2.CheckpointChunk(data=data[start : start + CHUNK_BYTES_MAX])
@@ -68,9 +76,9 @@ def write_checkpoint(
 async def read_checkpoint(
     service: str, chunks: AsyncIterator[session_pb2.CheckpointChunk]
 ) -> tuple[session_pb2.CheckpointInfo, Any]:
-    """Return what a checkpoint of `service` belongs to, and its state.
+    """Return what a checkpoint of `service` belongs to, and its state, loaded from JSON.
 
-    The state is as it was written, but not checked further. Raises FieldError for what is no
+    The state is not checked further. Raises FieldError for what is no
     checkpoint, ForeignCheckpointError for another's, and LimitError above STATE_BYTES_MAX.
     """
     info: session_pb2.CheckpointInfo | None = None
@@ -95,6 +103,18 @@ async def read_checkpoint(
         raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
 
 
+@contextmanager
+def reading_state(service: str) -> Iterator[None]:
+    """Refuse a state that cannot be read, or that no session of `service` has, by a FieldError."""
+    try:
+        yield
+    except DataError as error:
+        where = f"{error.field}: " if error.field else ""
+        raise FieldError("chunk.data", f"is no {service}'s state: {where}{error}") from None
+    except _NO_STATE as error:
+        raise FieldError("chunk.data", f"is no {service}'s state: {error!r}") from None
+
+
 def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
     info = chunk.info
     if not chunk.HasField("info"):
@@ -108,6 +128,11 @@ def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.Ch
         raise ForeignCheckpointError(
             f"chunk.info.version: version {package_version()} does not read a checkpoint of "
             f"version {info.version!r}"
+        )
+    if info.format != FORMAT:
+        raise ForeignCheckpointError(
+            f"chunk.info.format: version {package_version()} reads format {FORMAT}, and this "
+            f"checkpoint has format {info.format or 1}"
         )
     if not info.session:
         raise FieldError("chunk.info.session", "is required")

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from services.config import legacy_scheduler
-from services.config.legacy_scheduler import preemption_disabled
-from services.config.scheduler import (
-    SchedulerConfiguration,
-    api_version,
-    read_scheduler_configuration,
-)
-from services.config.strict import ConfigError
+from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
 from services.rpc.errors import FieldError
 from services.scheduler.core.extenders import Extender
 from services.scheduler.core.host_choice import TIES
@@ -23,64 +16,43 @@ from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.hint_profiles import hint_profiles
+from services.typed import DataError, join
 
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadConfiguration:
-    """A file, read: one of v1, or the older one that switches preemption off; or none."""
-
-    file: SchedulerConfiguration | None = None
-    disable_preemption: bool = False
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Return a sentence for each thing that is known but not served."""
-        return self.file.warnings if self.file is not None else ()
-
-    def extenders(self, sources: Sources) -> tuple[Connected, ...]:
-        """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
-        configs = self.file.extenders if self.file is not None else ()
-        return tuple(connected(configs, sources, f"{_FILE}.extenders"))
-
-    def refuse_extenders(self) -> None:
-        """Raise FieldError where the file lists any."""
-        if self.file is not None and self.file.extenders:
-            text = "this service calls nobody that a client names (--no-extenders)"
-            raise FieldError(f"{_FILE}.extenders", text)
-
-    @property
-    def binds_elsewhere(self) -> bool:
-        """Tell whether an extender binds pods."""
-        return self.file is not None and any(each.bind_verb for each in self.file.extenders)
-
-
 def read_configuration(
     config: scheduler_pb2.SchedulerConfig, registry: Registry = SERVED
-) -> ReadConfiguration:
+) -> SchedulerConfiguration:
     """Read the file that a configuration carries; `registry` has the plugins that it may name.
 
-    Raises FieldError with the path in the file.
+    Without one, all is left to defaults. Raises FieldError with the path in the file.
     """
     text = config.kube_scheduler_configuration
-    if not text:
-        return ReadConfiguration(disable_preemption=config.disable_preemption)
     try:
-        if api_version(text) == legacy_scheduler.API_VERSION:
-            disabled = config.disable_preemption or preemption_disabled(text)
-            return ReadConfiguration(disable_preemption=disabled)
-        file = read_scheduler_configuration(text, registry)
-    except ConfigError as error:
-        path = f"{_FILE}.{error.field}" if error.field else _FILE
-        raise FieldError(path, str(error)) from None
-    return ReadConfiguration(file=file, disable_preemption=config.disable_preemption)
+        file = read_scheduler_configuration(text, registry) if text else SchedulerConfiguration()
+    except DataError as error:
+        raise FieldError(join(_FILE, error.field), str(error)) from None
+    disabled = config.disable_preemption or file.disable_preemption
+    return replace(file, disable_preemption=disabled)
+
+
+def connected_extenders(file: SchedulerConfiguration, sources: Sources) -> tuple[Connected, ...]:
+    """Return the file's extenders, which are sent objects of `sources`. Raises FieldError."""
+    return tuple(connected(file.extenders, sources, f"{_FILE}.extenders"))
+
+
+def refuse_extenders(file: SchedulerConfiguration) -> None:
+    """Raise FieldError where the file lists any."""
+    if file.extenders:
+        text = "this service calls nobody that a client names (--no-extenders)"
+        raise FieldError(f"{_FILE}.extenders", text)
 
 
 def options_of(
     config: scheduler_pb2.SchedulerConfig,
-    read: ReadConfiguration,
+    file: SchedulerConfiguration,
     queue_mode: str,
     extenders: tuple[Extender, ...] = (),
 ) -> Options:
@@ -94,19 +66,15 @@ def options_of(
         rules=rules,
         queue=QUEUE_RULES[queue_mode],
         seed=config.seed,
-        profiles=(
-            without_ignored(read.file.profiles, read.file.extenders)
-            if read.file is not None
-            else ()
-        ),
-        sampling=_sampling(config, read),
-        disable_preemption=read.disable_preemption,
+        profiles=without_ignored(file.profiles, file.extenders),
+        sampling=(file.percentage_of_nodes_to_score or 0) if config.sample_nodes else None,
+        disable_preemption=file.disable_preemption,
         extenders=extenders,
     )
 
 
 def queue_config_of(
-    config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration
+    config: scheduler_pb2.SchedulerConfig, file: SchedulerConfiguration
 ) -> queue_pb2.QueueConfig:
     """Return the queue's configuration, where it says nothing itself with what the file says.
 
@@ -116,13 +84,11 @@ def queue_config_of(
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
     queue.mode = queue.mode or _rules(config).queue_mode
-    if read.file is None:
-        return queue
-    queue.initial_backoff_ns = queue.initial_backoff_ns or (read.file.initial_backoff_ns or 0)
-    queue.max_backoff_ns = queue.max_backoff_ns or (read.file.max_backoff_ns or 0)
+    queue.initial_backoff_ns = queue.initial_backoff_ns or (file.initial_backoff_ns or 0)
+    queue.max_backoff_ns = queue.max_backoff_ns or (file.max_backoff_ns or 0)
     rules = QUEUE_RULES.get(queue.mode)
     if rules is not None and rules.has_hints and not queue.profiles:
-        queue.profiles.extend(hint_profiles(read.file.profiles))
+        queue.profiles.extend(hint_profiles(file.profiles))
     return queue
 
 
@@ -135,9 +101,3 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
     if config.ties not in TIES:
         raise FieldError("config.ties", f"{config.ties!r} is not one of {', '.join(TIES)}")
     return replace(RULES[name], host_choice=TIES[config.ties])
-
-
-def _sampling(config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration) -> int | None:
-    if not config.sample_nodes:
-        return None
-    return (read.file.percentage_of_nodes_to_score or 0) if read.file is not None else 0

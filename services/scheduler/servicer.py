@@ -7,14 +7,15 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from services.config.scheduler import SchedulerConfiguration
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
+    reading_state,
     restore_session,
     write_checkpoint,
 )
@@ -29,10 +30,11 @@ from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
 from services.scheduler.configuration import (
     DEFAULT_RULES,
-    ReadConfiguration,
+    connected_extenders,
     options_of,
     queue_config_of,
     read_configuration,
+    refuse_extenders,
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.deciding import Deciding
@@ -40,14 +42,13 @@ from services.scheduler.extenders.answers import Answers, Noting, Recorded
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
 from services.scheduler.queue_client import QueueLink, QueueSession
-from services.scheduler.saved import config_of, fill, queue_of, session_to_plain
+from services.scheduler.saved import fill, saved_session, session_to_json
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
 _Context = grpc.aio.ServicerContext[Any, Any]
-_NO_STATE = (LookupError, TypeError, ValueError, AssertionError, DecodeError)
 
 
 class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
@@ -69,13 +70,13 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Open(
         self, request: service_pb2.OpenRequest, context: _Context
     ) -> service_pb2.OpenResponse:
-        read = self._read(request.config)
-        asked = queue_config_of(request.config, read)
-        options_of(request.config, read, asked.mode)
+        file = self._read(request.config)
+        asked = queue_config_of(request.config, file)
+        options_of(request.config, file, asked.mode)
         self._sessions.check_free(request.session)
         queue = await self._queue.open(asked)
         try:
-            core = self._session(request.config, read, queue)
+            core = self._session(request.config, file, queue)
             session = self._sessions.open(request.session, core)
         except RefusalError:
             await queue.close()
@@ -84,7 +85,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             session=session.name,
             epoch=session.epoch,
             config=core.config,
-            warnings=read.warnings,
+            warnings=file.warnings,
             version=package_version(),
             implementation=IMPLEMENTATION,
             resumable=queue.resumable,
@@ -119,9 +120,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def Evaluate(
         self, request: service_pb2.EvaluateRequest, context: _Context
     ) -> service_pb2.EvaluateResponse:
-        read = self._read(request.config)
-        extenders = _extenders(request.config, read, Sources(), Answers())
-        options = options_of(request.config, read, "v1.34", extenders)
+        file = self._read(request.config)
+        extenders = _extenders(request.config, file, Sources(), Answers())
+        options = options_of(request.config, file, "v1.34", extenders)
         deciding = Deciding(blocks=bool(extenders))
         try:
             found = await deciding.run(
@@ -157,8 +158,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         with self._alone(session):
             info = checkpoint_info(SERVICE, session)
             queue = await session.core.queue.checkpoint()
-            plain = session_to_plain(session.core, queue)
-        for chunk in write_checkpoint(info, plain):
+            state = session_to_json(session.core, queue)
+        for chunk in write_checkpoint(info, state):
             yield service_pb2.CheckpointResponse(chunk=chunk)
 
     async def Restore(
@@ -178,34 +179,36 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             await replaced.core.queue.abandon()
         return service_pb2.RestoreResponse(session=session.name, epoch=session.epoch)
 
-    async def _restored(self, plain: dict[str, Any]) -> SchedulerSession:
+    async def _restored(self, plain: object) -> SchedulerSession:
         """Return the session that a checkpoint stands for, with its queue's."""
+        with reading_state(SERVICE):
+            saved = saved_session(plain)
+        queue = await self._queue.restore(saved.queue, saved.config.queue)
         try:
-            config = config_of(plain)
-            chunks = queue_of(plain)
-        except _NO_STATE as error:
-            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
-        queue = await self._queue.restore(chunks, config.queue)
-        try:
-            core = self._session(config, self._read(config), queue)
-            fill(core, plain)
-            return core
-        except (*_NO_STATE, RefusalError) as error:
+            with reading_state(SERVICE):
+                core = self._session(saved.config, self._read(saved.config), queue)
+                fill(core, saved)
+                return core
+        except FieldError:
             await queue.close()
-            raise FieldError("chunk.data", f"is no scheduler's state: {error!r}") from None
+            raise
 
     def _session(
-        self, config: scheduler_pb2.SchedulerConfig, read: ReadConfiguration, queue: QueueSession
+        self,
+        config: scheduler_pb2.SchedulerConfig,
+        file: SchedulerConfiguration,
+        queue: QueueSession,
     ) -> SchedulerSession:
         """Return a new session. Raises FieldError."""
         sources, answers = Sources(), Answers()
-        extenders = _extenders(config, read, sources, answers)
+        extenders = _extenders(config, file, sources, answers)
         try:
-            options = options_of(config, read, queue.config.mode, extenders)
+            options = options_of(config, file, queue.config.mode, extenders)
         except RefusalError:
             _close(extenders)
             raise
-        batch_size = 1 if read.binds_elsewhere else config.batch_size or BATCH_SIZE
+        binds_elsewhere = any(each.bind_verb for each in file.extenders)
+        batch_size = 1 if binds_elsewhere else config.batch_size or BATCH_SIZE
         return SchedulerSession(
             options,
             queue,
@@ -216,11 +219,11 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             answers=answers,
         )
 
-    def _read(self, config: scheduler_pb2.SchedulerConfig) -> ReadConfiguration:
-        read = read_configuration(config, self._registry)
+    def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
+        file = read_configuration(config, self._registry)
         if not self._asks_extenders and not config.recorded_extenders:
-            read.refuse_extenders()
-        return read
+            refuse_extenders(file)
+        return file
 
     async def _round(
         self,
@@ -267,12 +270,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
 
 def _extenders(
     config: scheduler_pb2.SchedulerConfig,
-    read: ReadConfiguration,
+    file: SchedulerConfiguration,
     sources: Sources,
     answers: Answers,
 ) -> tuple[Connected, ...]:
     wrap = Recorded if config.recorded_extenders else Noting
-    return tuple(wrap(each, answers) for each in read.extenders(sources))
+    return tuple(wrap(each, answers) for each in connected_extenders(file, sources))
 
 
 def _evaluated(

@@ -47,7 +47,7 @@ class Edge:
 
     at_ns: int
     heads: Sequence[queue_pb2.Head]
-    uids: dict[tuple[str, str], str]
+    uids: Sequence[tuple[tuple[str, str], str]]
     wakeup_ns: int
     cycle: int
     is_empty: bool
@@ -142,7 +142,7 @@ class SchedulerSession:
     @property
     def edge(self) -> Edge:
         """Return what the session itself remembers between rounds."""
-        heads, uids = tuple(self._heads), dict(self.intake.uids)
+        heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
         return Edge(self.at_ns, heads, uids, self._wakeup_ns, self._cycle, self._is_empty)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], edge: Edge) -> None:

@@ -233,7 +233,7 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """FAILED_PRECONDITION, and the session stays."""
     client = Client(channel, HARD)
     chunks = client.checkpoint()
-    for field, value in (("service", "queue"), ("version", "0.0.1")):
+    for field, value in (("service", "queue"), ("version", "0.0.1"), ("format", 1)):
         foreign = session_pb2.CheckpointChunk()
         foreign.CopyFrom(chunks[0])
         setattr(foreign.info, field, value)

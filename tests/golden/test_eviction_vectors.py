@@ -17,9 +17,11 @@ from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.resources import qos_class
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
+from services.eviction.core.state import ManagerSnapshot
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration
+from services.typed import Reading, write
 from tests.eviction_scripts import scripts
 
 
@@ -95,9 +97,9 @@ class _Node:
 
     def _checkpoint(self) -> None:
         if self._restoring:
-            plain = orjson.loads(orjson.dumps(self.manager.snapshot()))
+            plain = orjson.loads(write(self.manager.snapshot()))
             self.manager = Manager(self._config)
-            self.manager.restore(plain)
+            self.manager.restore(Reading().read(ManagerSnapshot, plain))
 
     def _admissions(self, step: Json) -> list[Json]:
         decided = []

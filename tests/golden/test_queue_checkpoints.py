@@ -16,7 +16,7 @@ from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.metrics import QueueMetrics
-from services.queue.saved import session_from_plain, session_to_plain
+from services.queue.saved import session_from_plain, session_to_json
 from services.queue.servicer import SchedulingQueueServicer
 from tests.golden.test_queue_vectors import load
 
@@ -46,7 +46,7 @@ class ForgetfulClient:
     def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
         """Forget, remember, and do the operation `name` of the contract."""
         session = self._servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
-        written = orjson.dumps(session_to_plain(session.core))
+        written = session_to_json(session.core)
         session.core = session_from_plain(orjson.loads(written), QueueMetrics())
         operation = queue_pb2.Operation(at_ns=at_ns)
         getattr(operation, name).CopyFrom(message)

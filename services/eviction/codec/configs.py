@@ -9,7 +9,6 @@ from types import MappingProxyType
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from services.config.kubelet import (
     ENFORCEMENTS,
-    KubeletConfigError,
     read_kubelet_configuration,
 )
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode, default_hard
@@ -17,6 +16,7 @@ from services.eviction.core.manager import Manager
 from services.eviction.core.thresholds import Threshold
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
+from services.typed import DataError
 
 _IN_A_FILE: Mapping[str, str] = MappingProxyType(
     {
@@ -124,7 +124,7 @@ def _from_file(
             dedicated_imagefs=message.dedicated_image_fs,
             split_containerfs=message.split_container_fs,
         )
-    except KubeletConfigError as error:
+    except DataError as error:
         path = f"{field}.kubelet_configuration"
         raise FieldError(f"{path}.{error.field}" if error.field else path, str(error)) from None
     return read.eviction, read.warnings

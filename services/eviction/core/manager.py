@@ -39,8 +39,15 @@ from services.eviction.core.results import (
 )
 from services.eviction.core.rules import rules_of
 from services.eviction.core.signals import ConditionType, Signal
-from services.eviction.core.snapshot import ManagerPlain, Pending, state_from_plain, state_to_plain
-from services.eviction.core.state import State, actionable, observed
+from services.eviction.core.state import (
+    ManagerSnapshot,
+    Pending,
+    State,
+    actionable,
+    observed,
+    snapshot_of,
+    state_of,
+)
 from services.eviction.core.thresholds import Threshold, by_eviction_priority, met
 
 
@@ -206,17 +213,18 @@ class Manager:
         """Undo all steps since `memento` was taken."""
         self._state, self._pending = memento
 
-    def snapshot(self) -> ManagerPlain:
-        """Return the state, a waiting step included, as plain values for a checkpoint."""
-        return state_to_plain(self._state, self._pending)
+    def snapshot(self) -> ManagerSnapshot:
+        """Return the state, a waiting step included, for a checkpoint."""
+        return snapshot_of(self._state, self._pending)
 
-    def restore(self, plain: ManagerPlain) -> None:
+    def restore(self, snapshot: ManagerSnapshot) -> None:
         """Take over a state from `snapshot`.
 
         A threshold that is configured no more is forgotten, so that a run can be forked with
         other thresholds.
         """
-        self._state, self._pending = state_from_plain(plain, self._phases.settled)
+        self._state = state_of(snapshot, self._phases.settled)
+        self._pending = snapshot.pending
 
     @property
     def _watches_nothing(self) -> bool:

@@ -6,12 +6,13 @@ internal state", and the helpers that it calls there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from services.eviction.core.conditions import holding, last_observed
 from services.eviction.core.notifications import Notifications
 from services.eviction.core.observations import Observation, is_fresh
+from services.eviction.core.results import Outcome
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
 
@@ -57,6 +58,29 @@ class State:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A step at `now_ns` that waits for its collection, with the outcome if that frees nothing."""
+
+    now_ns: int
+    outcome: Outcome
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerSnapshot:
+    """A manager's memory without its configuration, for a checkpoint.
+
+    It is a State whose thresholds stand beside it, named by their text, which is unique among
+    those of one configuration, and the step that waits.
+    """
+
+    state: State
+    first_observed_ns: Mapping[str, int]
+    thresholds_met: tuple[str, ...]
+    pending: Pending | None
+
+
 def observed(
     before: State,
     watched: tuple[Threshold, ...],
@@ -93,6 +117,26 @@ def actionable(
         for each in after.thresholds_met
         if each.signal in observations
         and is_fresh(observations[each.signal], before.observation_times_ns.get(each.signal))
+    )
+
+
+def snapshot_of(state: State, pending: Pending | None) -> ManagerSnapshot:
+    """Return the value that stands for the state."""
+    return ManagerSnapshot(
+        state=replace(state, first_observed_ns={}, thresholds_met=()),
+        first_observed_ns={str(each): at_ns for each, at_ns in state.first_observed_ns.items()},
+        thresholds_met=tuple(str(each) for each in state.thresholds_met),
+        pending=pending,
+    )
+
+
+def state_of(snapshot: ManagerSnapshot, watched: Sequence[Threshold]) -> State:
+    """Return the state that `snapshot` stands for, without thresholds that are not `watched`."""
+    since, met = snapshot.first_observed_ns, frozenset(snapshot.thresholds_met)
+    return replace(
+        snapshot.state,
+        first_observed_ns={each: since[str(each)] for each in watched if str(each) in since},
+        thresholds_met=tuple(each for each in watched if str(each) in met),
     )
 
 

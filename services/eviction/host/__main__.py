@@ -8,7 +8,7 @@ import click
 import orjson
 
 from reprieve.kube.v1alpha1 import pod_pb2
-from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
+from services.config.kubelet import read_kubelet_configuration
 from services.eviction.codec.configs import path_in_file
 from services.eviction.codec.pods import pod_from_message
 from services.eviction.core.config import ConfigError
@@ -18,6 +18,7 @@ from services.eviction.host.reports import printer
 from services.eviction.host.watch import Settings, Watch
 from services.rpc.errors import FieldError
 from services.rpc.kube_json import parse
+from services.typed import DataError
 
 DEFAULTS = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 USUAL_ROOTS = tuple(
@@ -103,7 +104,7 @@ def watch(
         )
         show = printer(output, click.echo)
         watched = Watch(settings, show)
-    except KubeletConfigError as error:
+    except DataError as error:
         where = f"{error.field}: " if error.field else ""
         raise click.UsageError(f"{kubelet_config}: {where}{error}") from error
     except ConfigError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
@@ -22,14 +22,6 @@ PodKey = tuple[str, str]
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
-class LabelMatcher(Protocol):
-    """A label selector, already parsed."""
-
-    def matches(self, labels: Mapping[str, str], /) -> bool:
-        """Tell whether `labels` are selected."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffinityTerm:
     """One required pod affinity term of a pending pod.
@@ -39,8 +31,8 @@ class AffinityTerm:
     """
 
     namespaces: tuple[str, ...]
-    selector: LabelMatcher
-    namespace_selector: LabelMatcher | None = None
+    selector: LabelSelector
+    namespace_selector: LabelSelector | None = None
 
     def matches(self, assigned: AssignedPod) -> bool:
         """Tell whether `assigned` is one of the pods that the term asks for."""

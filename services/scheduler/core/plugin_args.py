@@ -17,7 +17,7 @@ from services.kube.spread import TopologySpreadConstraint
 class ResourceWeight:
     """A resource that a score looks at, and its weight, 1 to 100."""
 
-    name: str
+    name: str = ""
     weight: int = 1
 
 
@@ -36,8 +36,8 @@ class ScoringType(Enum):
 class ShapePoint:
     """A point of a broken line: a utilization, 0 to 100 %, and its score, 0 to 10."""
 
-    utilization: int
-    score: int
+    utilization: int = 0
+    score: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

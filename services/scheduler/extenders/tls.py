@@ -9,7 +9,6 @@ import base64
 import binascii
 import ssl
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,21 +46,21 @@ def credentials_of(config: ExtenderConfig) -> Credentials:
 
     With enableHTTPS and no authority, the server's certificate is not looked at, as upstream.
     """
-    said = dict(config.tls)
-    authority = _pem(said, "ca")
-    certificate, key = _pem(said, "cert"), _pem(said, "key")
+    tls = config.tls
+    authority = _pem("ca", tls.ca_data, tls.ca_file)
+    certificate = _pem("cert", tls.cert_data, tls.cert_file)
+    key = _pem("key", tls.key_data, tls.key_file)
     if bool(certificate) != bool(key):
         raise TlsError("", "a client certificate and its key go together")
-    insecure = bool(said.get("insecure"))
-    if insecure and authority:
+    if tls.insecure and authority:
         text = "specifying a root certificates file with the insecure flag is not allowed"
         raise TlsError("insecure", text)
     return Credentials(
         authority=authority,
         certificate=certificate,
         key=key,
-        server_name=str(said.get("serverName") or ""),
-        insecure=insecure or (config.enable_https and not authority),
+        server_name=tls.server_name,
+        insecure=tls.insecure or (config.enable_https and not authority),
     )
 
 
@@ -100,17 +99,16 @@ def _show(context: ssl.SSLContext, credentials: Credentials) -> None:
         context.load_cert_chain(pair)
 
 
-def _pem(said: Mapping[str, str | bool], name: str) -> bytes:
-    data, path = said.get(f"{name}Data"), said.get(f"{name}File")
+def _pem(name: str, data: str, path: str) -> bytes:
     if data:
         try:
-            return base64.b64decode("".join(str(data).split()), validate=True)
+            return base64.b64decode("".join(data.split()), validate=True)
         except (binascii.Error, ValueError):
             raise TlsError(f"{name}Data", "is not base64") from None
     if not path:
         return b""
     try:
-        return Path(str(path)).read_bytes()
+        return Path(path).read_bytes()
     except OSError as error:
         text = f"cannot be read: {error.strerror}"
         raise TlsError(f"{name}File", text) from None

@@ -11,9 +11,11 @@ from services.eviction.core.observations import FsStats, MemoryStats, NodeSummar
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
+from services.eviction.core.state import ManagerSnapshot
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.pod import Condition
 from services.kube.quantity import parse
+from services.typed import Reading, write
 
 GI = 1 << 30
 S = 1_000_000_000
@@ -161,11 +163,12 @@ def test_a_collection_that_frees_too_little_does_not(after: NodeSummary | None) 
 
 
 def test_a_step_that_waits_can_be_checkpointed_and_resumed_elsewhere() -> None:
-    """The outcome travels as plain values."""
+    """The outcome travels as JSON."""
     manager = Manager(DISK)
     manager.synchronize(now_ns=0, summary=_nodefs(5), pods=[_pod("a"), _pod("b")])
     other = Manager(DISK)
-    other.restore(orjson.loads(orjson.dumps(manager.snapshot())))
+    written = write(manager.snapshot())
+    other.restore(Reading().read(ManagerSnapshot, orjson.loads(written)))
     assert other.is_waiting
     assert other.resume(_nodefs(5)) == manager.resume(_nodefs(5))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
+import orjson
 import pytest
 from google.protobuf.message import Message
 
@@ -22,8 +23,9 @@ from services.queue.core.pod import AssignedPod
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.reader import QueueReader
-from services.queue.saved import QueueSession, session_from_plain, session_to_plain
+from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.queue.servicer import HEADS_MAX, SchedulingQueueServicer
+from services.rpc.checkpoint import checkpoint_info, write_checkpoint
 from services.rpc.errors import FieldError, LimitError, StaleError, TimeGoesBackwardsError
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
 
@@ -346,7 +348,7 @@ def test_a_saved_session_is_the_same_when_it_is_read_again() -> None:
     metrics = QueueMetrics()
     session = QueueSession.start(queue_pb2.QueueConfig(mode="v1.20"), live=True, metrics=metrics)
     session.queue = queue
-    again = session_from_plain(session_to_plain(session), metrics)
+    again = session_from_plain(orjson.loads(session_to_json(session)), metrics)
     assert (again.config, again.live) == (session.config, True)
     assert again.queue.snapshot() == queue.snapshot()
 
@@ -501,7 +503,7 @@ def test_what_default_constraints_counted_outlives_an_update_and_a_checkpoint() 
     ):
         kind, argument = read_named(name, message, session.reader)
         kind.apply(session.queue, argument, 0)
-        session = session_from_plain(session_to_plain(session), QueueMetrics())
+        session = session_from_plain(orjson.loads(session_to_json(session)), QueueMetrics())
     for app, moved in (("db", 0), ("web", 1)):
         other = make_pod_message(name="other")
         other.metadata.labels["app"] = app
@@ -534,6 +536,27 @@ def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
     assert where == {"a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE, "b": queue_pb2.SUB_QUEUE_BACKOFF}
 
 
+def test_a_state_that_cannot_be_read_is_refused_with_the_path_in_it() -> None:
+    """And the session stays what it was."""
+    harness = Harness(mode="v1.34")
+    harness.send(add("a"))
+    before = harness.dump()
+    session = harness.servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
+    plain = orjson.loads(session_to_json(session.core))
+    plain["state"]["active"][0]["attempts"] = "many"
+    chunks = list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
+
+    async def requests() -> AsyncIterator[pb.RestoreRequest]:
+        for chunk in chunks:
+            yield pb.RestoreRequest(chunk=chunk)
+
+    with pytest.raises(FieldError) as error:
+        asyncio.run(harness.servicer.Restore(requests(), None))  # type: ignore[arg-type] # no handler reads its context
+    assert error.value.field == "chunk.data"
+    assert "is no queue's state: active[0].attempts: must be a whole number" in str(error.value)
+    assert harness.dump() == before
+
+
 @pytest.mark.parametrize("since", [-1, 2])
 def test_a_record_of_events_that_cannot_be_is_refused(since: int) -> None:
     """A checkpoint is read by whoever restores it, not only by who wrote it."""
@@ -541,9 +564,9 @@ def test_a_record_of_events_that_cannot_be_is_refused(since: int) -> None:
     move = queue_pb2.Operation(move=queue_pb2.Move(event=NODE_ADD))
     harness.send(add("a"), queue_pb2.Operation(pop=queue_pb2.Pop()), move)
     session = harness.servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
-    plain = session_to_plain(session.core)
-    assert plain["record"]["pods"] == [["uid-a", 0]]
-    plain["record"]["pods"] = [["uid-a", since]]
+    plain = orjson.loads(session_to_json(session.core))
+    assert plain["state"]["record"]["pods"] == [["uid-a", 0]]
+    plain["state"]["record"]["pods"] = [["uid-a", since]]
     with pytest.raises(ValueError, match="in flight since"):
         session_from_plain(plain, QueueMetrics())
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Sequence
 
+import orjson
 import pytest
 
 from reprieve.session.v1alpha1 import session_pb2
@@ -19,6 +20,7 @@ from services.rpc.checkpoint import (
 )
 from services.rpc.errors import FieldError
 from services.rpc.sessions import Sessions
+from services.rpc.version import package_version
 
 Chunks = Sequence[session_pb2.CheckpointChunk]
 
@@ -26,7 +28,7 @@ Chunks = Sequence[session_pb2.CheckpointChunk]
 def _chunks(plain: object) -> Chunks:
     session = Sessions[object]("queue").open("s", plain)
     session.sequence, session.at_ns = 7, 5
-    return list(write_checkpoint(checkpoint_info("queue", session), plain))
+    return list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
 
 
 def _read(chunks: Chunks, service: str = "queue") -> tuple[session_pb2.CheckpointInfo, object]:
@@ -82,6 +84,19 @@ def test_another_services_checkpoint_is_foreign() -> None:
     """Its state would mean something else."""
     with pytest.raises(ForeignCheckpointError):
         _read(_chunks({}), service="scheduler")
+
+
+@pytest.mark.parametrize(("field", "value"), [("version", "0.0.1"), ("format", 1), ("format", 0)])
+def test_a_checkpoint_of_another_version_or_format_is_refused_by_name(
+    field: str, value: str | int
+) -> None:
+    """The refusal names what is read, and what came."""
+    chunk = _chunks({})[0]
+    setattr(chunk.info, field, value)
+    with pytest.raises(ForeignCheckpointError) as caught:
+        _read([chunk])
+    assert f"chunk.info.{field}: version {package_version()}" in str(caught.value)
+    assert str(value or 1) in str(caught.value)
 
 
 def test_a_restored_session_has_a_later_epoch_than_both() -> None:

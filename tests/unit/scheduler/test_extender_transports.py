@@ -22,7 +22,7 @@ import trustme
 
 from reprieve.scheduler.v1alpha1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1alpha1 import extender_service_pb2_grpc
-from services.config.scheduler_extenders import ExtenderConfig
+from services.config.scheduler_extenders import ExtenderConfig, TlsConfig
 from services.rpc.errors import FieldError
 from services.scheduler.core.extenders import FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
@@ -163,7 +163,7 @@ def test_grpc_speaks_tls_with_the_authority_that_is_given() -> None:
     """The server's name may be another than its address."""
     authority = trustme.CA()
     data = base64.b64encode(authority.cert_pem.bytes()).decode()
-    tls = (("serverName", "extender.example"), ("caData", data))
+    tls = TlsConfig(server_name="extender.example", ca_data=data)
     with over_grpc(ExtenderConfig(filter_verb="f", tls=tls), tls=authority) as extender:
         assert isinstance(extender.filter(POD, NODES), FilterAnswer)
 
@@ -200,7 +200,10 @@ def over_https(authority: trustme.CA, *, asks_client: bool) -> Iterator[str]:
         server.server_close()
 
 
-def https(url: str, *tls: tuple[str, str | bool], enable: bool = False) -> Any:
+NO_TLS = TlsConfig()
+
+
+def https(url: str, tls: TlsConfig = NO_TLS, *, enable: bool = False) -> Any:
     """Ask an extender over https, and return its answer."""
     extender = extender_of(
         ExtenderConfig(
@@ -214,12 +217,14 @@ def https(url: str, *tls: tuple[str, str | bool], enable: bool = False) -> Any:
 def test_https_looks_at_the_certificate_unless_told_otherwise() -> None:
     """With enableHTTPS and without an authority nothing is looked at, as upstream."""
     authority = trustme.CA()
-    data = ("caData", base64.b64encode(authority.cert_pem.bytes()).decode())
+    data = base64.b64encode(authority.cert_pem.bytes()).decode()
     with over_https(authority, asks_client=False) as url:
-        assert isinstance(https(url, data, ("serverName", "extender.example")), FilterAnswer)
-        assert isinstance(https(url, ("insecure", True)), FilterAnswer)
+        assert isinstance(
+            https(url, TlsConfig(ca_data=data, server_name="extender.example")), FilterAnswer
+        )
+        assert isinstance(https(url, TlsConfig(insecure=True)), FilterAnswer)
         assert isinstance(https(url, enable=True), FilterAnswer)
-        refused = https(url, data)
+        refused = https(url, TlsConfig(ca_data=data))
         assert isinstance(refused, ExtenderError)
         assert "TLS failed" in refused.message
 
@@ -229,13 +234,13 @@ def test_https_shows_a_certificate_of_its_own() -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("client.example")
     shown = {
-        "certData": issued.cert_chain_pems[0].bytes(),
-        "keyData": issued.private_key_pem.bytes(),
+        "cert_data": issued.cert_chain_pems[0].bytes(),
+        "key_data": issued.private_key_pem.bytes(),
     }
-    pairs = [(name, base64.b64encode(pem).decode()) for name, pem in shown.items()]
+    texts = {name: base64.b64encode(pem).decode() for name, pem in shown.items()}
     with over_https(authority, asks_client=True) as url:
-        assert isinstance(https(url, ("insecure", True), *pairs), FilterAnswer)
-        assert isinstance(https(url, ("insecure", True)), ExtenderError)
+        assert isinstance(https(url, TlsConfig(insecure=True, **texts)), FilterAnswer)
+        assert isinstance(https(url, TlsConfig(insecure=True)), ExtenderError)
 
 
 @pytest.mark.parametrize(
@@ -246,15 +251,15 @@ def test_https_shows_a_certificate_of_its_own() -> None:
         (ExtenderConfig(url_prefix="http://x:port"), "extenders[0].urlPrefix"),
         (ExtenderConfig(url_prefix="grpc://x"), "extenders[0].urlPrefix"),
         (
-            ExtenderConfig(url_prefix="https://x", tls=(("caFile", "/nowhere"),)),
+            ExtenderConfig(url_prefix="https://x", tls=TlsConfig(ca_file="/nowhere")),
             "extenders[0].tlsConfig.caFile",
         ),
         (
-            ExtenderConfig(url_prefix="https://x", tls=(("caData", "%"),)),
+            ExtenderConfig(url_prefix="https://x", tls=TlsConfig(ca_data="%")),
             "extenders[0].tlsConfig.caData",
         ),
         (
-            ExtenderConfig(url_prefix="https://x", tls=(("certData", "eA=="),)),
+            ExtenderConfig(url_prefix="https://x", tls=TlsConfig(cert_data="eA==")),
             "extenders[0].tlsConfig",
         ),
         (

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from services.config.scheduler import read_scheduler_configuration
-from services.config.strict import ConfigError
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.node_view import NodeView
@@ -34,6 +33,7 @@ from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import SUCCESS, Status
 from services.scheduler.user_plugins import PluginLoadError, registry_with
+from services.typed import DataError
 from tests.builders import make_node, make_pod
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "plugins"
@@ -230,14 +230,14 @@ def test_a_plugin_that_cannot_be_loaded_is_named(plugin: str, said: str) -> None
 
 def test_arguments_that_a_plugin_refuses_are_refused_with_the_profile() -> None:
     """By whatever its factory raises."""
-    with pytest.raises(ConfigError, match="plugin \"Moody\": 'mood'") as caught:
+    with pytest.raises(DataError, match="plugin \"Moody\": 'mood'") as caught:
         moody("init")
     assert caught.value.field == "profiles[0].plugins"
 
 
 def test_an_unknown_plugin_stays_unknown() -> None:
     """Its name's path is told."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(DataError) as caught:
         read_scheduler_configuration(HEAD + "profiles: [{pluginConfig: [{name: X}]}]", SERVED)
     assert caught.value.field == "profiles[0].pluginConfig[0].name"
 

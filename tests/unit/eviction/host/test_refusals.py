@@ -22,7 +22,7 @@ HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
             "evictionSoftGracePeriod[memory.available]: grace period must be specified",
         ),
         ("evictionMinimumReclaim: {pid.available: '-1'}", "evictionMinimumReclaim[pid.available]"),
-        ("evictionMaxPodGracePeriod: x", "evictionMaxPodGracePeriod: write a whole number"),
+        ("evictionMaxPodGracePeriod: x", "evictionMaxPodGracePeriod: must be a whole number"),
         ("maxPods: 1\nmaxPods: 2", 'kubelet.yaml: maxPods: line 4: "maxPods" comes twice'),
     ],
 )
