@@ -1,4 +1,8 @@
-"""Real services for the end-to-end tests: one set of child processes for a test session."""
+"""Real services for the end-to-end tests, once for a session: as child processes, or in this one.
+
+Where a test is not about processes or the wire it takes `here`: the same servicers, messages and
+bytes (test_in_process.py) in less time.
+"""
 
 from __future__ import annotations
 
@@ -26,3 +30,10 @@ def services() -> Iterator[EmbeddedServices]:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture(scope="session")
+def here() -> Iterator[EmbeddedServices]:
+    """Serve queue, scheduler and eviction within this process."""
+    with EmbeddedServices(in_process=True) as embedded:
+        yield embedded

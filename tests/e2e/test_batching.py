@@ -43,13 +43,13 @@ def bursts() -> Iterator[Record]:
 @pytest.mark.e2e
 @pytest.mark.parametrize("rules", ["v1.34", "v1.16"])
 def test_one_pod_an_exchange_or_a_thousand_give_the_same_bytes(
-    services: EmbeddedServices, tmp_path: Path, rules: str
+    here: EmbeddedServices, tmp_path: Path, rules: str
 ) -> None:
     """K=1, K=7 and K=1,000 write one decision log of bursts on a full cluster with budgets."""
     logs, sizes = [], []
     for batch_size in (1, 7, 1000):
         run_path = tmp_path / f"k{batch_size}"
-        finished = run(services, bursts(), run_path, seed=3, rules=rules, batch_size=batch_size)
+        finished = run(here, bursts(), run_path, seed=3, rules=rules, batch_size=batch_size)
         logs.append((run_path / "decisions.jsonl").read_bytes())
         sizes.append(finished.summary.batch_size_mean)
     assert logs[0] == logs[1] == logs[2]
@@ -62,13 +62,6 @@ def test_one_pod_an_exchange_or_a_thousand_give_the_same_bytes(
     assert any(each["preempted"].get("violatesBudget") for each in observed if "preempted" in each)
     assert any("failedScheduling" in each for each in observed)
     assert any("scheduled" in each for each in observed)
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[EmbeddedServices]:
-    """Serve scheduler and queue within this process."""
-    with EmbeddedServices(in_process=True) as embedded:
-        yield embedded
 
 
 @pytest.mark.e2e

@@ -33,17 +33,17 @@ recorded = pytest.mark.skipif(
 
 
 @pytest.fixture
-def judge(services: EmbeddedServices) -> Iterator[JudgingScheduler]:
+def judge(here: EmbeddedServices) -> Iterator[JudgingScheduler]:
     """Open a session by the rules of v1.36, which the recordings are of."""
     config = scheduler_pb2.SchedulerConfig(rules="v1.36")
-    session = JudgingScheduler(services.addresses["scheduler"], config)
+    session = JudgingScheduler(here.addresses["scheduler"], config)
     yield session
     session.close()
 
 
-def compared(services: EmbeddedServices, path: Path) -> Report:
+def compared(here: EmbeddedServices, path: Path) -> Report:
     """Compare a recording."""
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     settings = CompareSettings(paths=(path,), scheduler_address=address)
     return compare_recorded(settings, lambda _count, _total: None)
 
@@ -267,10 +267,10 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
     ("name", "binds", "preemptions"), [("a", 3, 1), ("c", 13, 6), ("e", 34, 10)]
 )
 def test_every_binding_and_preemption_of_a_recording_agrees(
-    services: EmbeddedServices, name: str, binds: int, preemptions: int
+    here: EmbeddedServices, name: str, binds: int, preemptions: int
 ) -> None:
     """A refusal may be explained: it was written before its scheduler had seen the last change."""
-    report = compared(services, RECORDINGS / name)
+    report = compared(here, RECORDINGS / name)
     assert report.outcomes[Kind.BIND, Outcome.AGREES] == binds
     assert report.outcomes[Kind.PREEMPTION, Outcome.AGREES] == preemptions
     assert report.of(Outcome.DIFFERS) == 0

@@ -46,14 +46,14 @@ def pod(name: str, cpu: int = 1, class_name: str = '""') -> str:
 
 
 def play(
-    services: EmbeddedServices, folder: Path, text: str, models: Models, *, batch_size: int = 0
+    here: EmbeddedServices, folder: Path, text: str, models: Models, *, batch_size: int = 0
 ) -> Finished:
     """Replay manifests whose pods come every millisecond."""
     folder.mkdir(exist_ok=True)
     path = folder / "cluster.yaml"
     path.write_text(text, encoding="utf-8")
     records = open_trace([path], options=ImportOptions(every_ns=MS))
-    return run(services, records, folder / "run", models=models, batch_size=batch_size)
+    return run(here, records, folder / "run", models=models, batch_size=batch_size)
 
 
 def scheduled(finished: Finished) -> dict[str, tuple[float, float]]:
@@ -70,30 +70,30 @@ def scheduled(finished: Finished) -> dict[str, tuple[float, float]]:
 
 @pytest.mark.e2e
 def test_cycles_come_one_after_the_other_and_bindings_beside_them(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Pods that come every 1 ms, in cycles of 10 ms, each bound 25 ms later."""
     models = Models(cycle_cost_ns=10 * MS, bind_cost_ns=25 * MS)
-    finished = play(services, tmp_path, NODE + pod("a") + pod("b") + pod("c"), models)
+    finished = play(here, tmp_path, NODE + pod("a") + pod("b") + pod("c"), models)
     assert scheduled(finished) == {"a": (35, 35), "b": (45, 44), "c": (55, 53)}
 
 
 @pytest.mark.e2e
-def test_a_binding_alone_may_cost(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_a_binding_alone_may_cost(here: EmbeddedServices, tmp_path: Path) -> None:
     """Pods are then decided when they come."""
     models = Models(bind_cost_ns=25 * MS)
-    finished = play(services, tmp_path, NODE + pod("a") + pod("b"), models)
+    finished = play(here, tmp_path, NODE + pod("a") + pod("b"), models)
     assert scheduled(finished) == {"a": (25, 25), "b": (26, 25)}
 
 
 @pytest.mark.e2e
 def test_a_decision_with_costs_is_explained_as_it_was_taken(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Told again, the history leads to it."""
     models = Models(cycle_cost_ns=10 * MS, bind_cost_ns=5 * MS)
     text = NODE + pod("a", 3) + pod("big", 2, "high")
-    finished = play(services, tmp_path, text, models)
+    finished = play(here, tmp_path, text, models)
     for name, attempt in (("a", 1), ("big", 2)):
         explained = explain(finished.run, Wish(pod=name), top=3)
         assert explained.attempt == attempt
@@ -102,7 +102,7 @@ def test_a_decision_with_costs_is_explained_as_it_was_taken(
 
 @pytest.mark.e2e
 def test_decisions_with_costs_are_the_same_in_batches_of_any_size(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """With a preemption, and pods that find no room and come again."""
     names = "abcdefgh"
@@ -111,7 +111,7 @@ def test_decisions_with_costs_are_the_same_in_batches_of_any_size(
     logs = []
     for size in (1, 2, 1000):
         models = Models(cycle_cost_ns=3 * MS, bind_cost_ns=2 * MS)
-        finished = play(services, tmp_path / str(size), text, models, batch_size=size)
+        finished = play(here, tmp_path / str(size), text, models, batch_size=size)
         logs.append((finished.run.path / "decisions.jsonl").read_bytes())
         assert {"big"} <= scheduled(finished).keys()
     assert logs[0] == logs[1] == logs[2]

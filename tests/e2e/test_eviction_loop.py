@@ -21,14 +21,12 @@ evictionHard: {memory.available: 50Mi}
 pytestmark = pytest.mark.e2e
 
 
-def play(
-    services: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig
-) -> Finished:
+def play(here: EmbeddedServices, run_path: Path, config: eviction_pb2.EvictionConfig) -> Finished:
     """Replay the loop under a kubelet's configuration."""
     settings = Settings(
         version="test",
-        scheduler_address=services.addresses["scheduler"],
-        eviction_address=services.addresses["eviction"],
+        scheduler_address=here.addresses["scheduler"],
+        eviction_address=here.addresses["eviction"],
         eviction=config,
         run_path=run_path,
         sampling=NO_SPANS,
@@ -36,9 +34,9 @@ def play(
     return run_replay(settings, iter(open_trace([TRACE])), lambda _now_ns, _cluster, _tally: None)
 
 
-def test_the_summary_finds_the_loop(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_the_summary_finds_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:
     """Whose pods, why, where and how often."""
-    finished = play(services, tmp_path, eviction_pb2.EvictionConfig(use_defaults=True))
+    finished = play(here, tmp_path, eviction_pb2.EvictionConfig(use_defaults=True))
     (loop,) = finished.summary.decided.loops
     assert (loop.owner, loop.signal) == ("ReplicaSet default/cache", "memory.available")
     assert sorted(loop.nodes) == ["worker-1", "worker-2"]
@@ -46,10 +44,10 @@ def test_the_summary_finds_the_loop(services: EmbeddedServices, tmp_path: Path) 
     assert 120e9 < loop.every_ns < 600e9
 
 
-def test_other_thresholds_end_the_loop(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_other_thresholds_end_the_loop(here: EmbeddedServices, tmp_path: Path) -> None:
     """The same usage leaves more than a lower threshold asks for."""
     lower = eviction_pb2.EvictionConfig(kubelet_configuration=LOWER)
-    finished = play(services, tmp_path, lower)
+    finished = play(here, tmp_path, lower)
     assert finished.summary.decided.loops == ()
     assert finished.summary.decided.evicted == ()
     assert finished.summary.decided.bound == 1

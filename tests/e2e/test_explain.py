@@ -110,13 +110,13 @@ CONFIGS = {
 @pytest.fixture(scope="module", params=list(CONFIGS))
 def finished(
     request: pytest.FixtureRequest,
-    services: EmbeddedServices,
+    here: EmbeddedServices,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> RunDirectory:
     """Replay bursts on a full cluster, so that rounds hold many pods."""
     settings = Settings(
         version="test",
-        scheduler_address=services.addresses["scheduler"],
+        scheduler_address=here.addresses["scheduler"],
         scheduler=CONFIGS[request.param],
         models=Models(eviction=False),
         run_path=tmp_path_factory.mktemp("explain") / "run",
@@ -147,10 +147,10 @@ def logged(finished: RunDirectory) -> list[Logged]:
     return attempts
 
 
-def explained(finished: RunDirectory, services: EmbeddedServices, each: Logged) -> Explanation:
+def explained(finished: RunDirectory, here: EmbeddedServices, each: Logged) -> Explanation:
     """Explain an attempt with the services that run."""
     wish = Wish(pod=each.uid, attempt=each.attempt)
-    return explain(finished, wish, address=services.addresses["scheduler"])
+    return explain(finished, wish, address=here.addresses["scheduler"])
 
 
 def printed(explanation: Explanation) -> str:
@@ -161,7 +161,7 @@ def printed(explanation: Explanation) -> str:
 
 
 def test_an_explained_attempt_is_the_one_in_the_log(
-    finished: RunDirectory, services: EmbeddedServices
+    finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """Of every kind of attempt, in the middle of a burst: node, victims and words are the log's."""
     kinds: dict[str, list[Logged]] = defaultdict(list)
@@ -172,7 +172,7 @@ def test_an_explained_attempt_is_the_one_in_the_log(
     for kind, attempts in kinds.items():
         last = attempts[-1:] if kind == "nominated" else []
         for each in (attempts[len(attempts) // 3], *last):
-            found = explained(finished, services, each)
+            found = explained(finished, here, each)
             assert (found.decision, found.attempt) == (kind, each.attempt)
             assert (found.node, found.message) == (each.node, each.message)
             assert all(len(line) <= WIDTH for line in printed(found).splitlines())
@@ -192,7 +192,7 @@ def test_an_explained_attempt_is_the_one_in_the_log(
 
 
 def test_each_attempt_of_a_pod_at_one_moment_is_explained(
-    finished: RunDirectory, services: EmbeddedServices
+    finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """One that fails can be tried again in a later round of the moment, with v1.34's queue."""
     times = [each.at_ns for each in finished.decisions() if attempt_of(each)]
@@ -201,16 +201,16 @@ def test_each_attempt_of_a_pod_at_one_moment_is_explained(
     again = [each for at_ns, each in tried if count[at_ns, each.uid] > 1][:2]
     assert len(again) == (0 if finished.manifest().rules == "v1.16" else 2)
     for each in again:
-        found = explained(finished, services, each)
+        found = explained(finished, here, each)
         assert (found.attempt, found.node, found.message) == (each.attempt, each.node, each.message)
 
 
 def test_a_pod_that_waits_is_told_where_and_for_what(
-    finished: RunDirectory, services: EmbeddedServices
+    finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """Right after a failed attempt it stands in the queue, refused by the plugins that it names."""
     failed = next(each for each in logged(finished) if each.message)
-    found = explained(finished, services, failed)
+    found = explained(finished, here, failed)
     assert found.waiting is not None
     assert found.waiting.sub_queue in {"unschedulable pods", "backoffQ"}
     assert "NodeResourcesFit" in found.waiting.plugins
@@ -218,10 +218,10 @@ def test_a_pod_that_waits_is_told_where_and_for_what(
     assert "it waits in" in " ".join(printed(found).split())
 
 
-def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> None:
     """nginx-a displaces a replica, whose replacement waits in vain; later attempts go by time."""
-    finished = run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
-    address = services.addresses["scheduler"]
+    finished = run(here, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run").run
+    address = here.addresses["scheduler"]
     first = explain(finished, Wish(pod="nginx-a", offset_ns=9 * SECOND_NS), address=address)
     assert (first.attempt, first.attempts, first.node) == (1, 2, "test-worker")
     assert first.preemption is not None
@@ -238,25 +238,25 @@ def test_the_nginx_demo_is_explained(services: EmbeddedServices, tmp_path: Path)
     assert "PodDelete" in waits.waiting.events["NodeResourcesFit"]
 
 
-def test_a_gated_pod_is_told_its_gates(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_a_gated_pod_is_told_its_gates(here: EmbeddedServices, tmp_path: Path) -> None:
     """It was not tried; the nodes are judged as they stand."""
     manifest = tmp_path / "gated.yaml"
     manifest.write_text(GATED, encoding="utf-8")
-    finished = run(services, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, Wish(pod="held"), address=services.addresses["scheduler"])
+    finished = run(here, trace([manifest]), tmp_path / "run").run
+    found = explain(finished, Wish(pod="held"), address=here.addresses["scheduler"])
     assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
     assert found.feasible_nodes == 1
     assert "hold it back: example.com/wait" in printed(found)
 
 
 def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """NodeAffinity has nothing to filter here, and scores all the same."""
     manifest = tmp_path / "preferring.yaml"
     manifest.write_text(PREFERRING, encoding="utf-8")
-    finished = run(services, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, Wish(pod="web"), address=services.addresses["scheduler"])
+    finished = run(here, trace([manifest]), tmp_path / "run").run
+    found = explain(finished, Wish(pod="web"), address=here.addresses["scheduler"])
     assert found.best[0].scores["NodeAffinity"].normalized == 100
     assert "NodeAffinity" in found.skipped_filters
     said = printed(found).partition("nothing to score: ")[2].partition("runner-up")[0]
@@ -265,11 +265,11 @@ def test_a_plugin_with_points_is_not_said_to_have_nothing_to_score(
     assert not set(idle) & found.best[0].scores.keys()
 
 
-def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Path) -> None:
     """Both forms say the same; -o json is one object."""
     path = tmp_path / "run"
-    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), path)
-    address = services.addresses["scheduler"]
+    run(here, trace([DEMOS / "nginx-preemption.jsonl"]), path)
+    address = here.addresses["scheduler"]
     arguments = ["explain", "nginx-a", str(path), "--attempt", "1", "--scheduler", address]
     shown = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert shown.exit_code == 0
@@ -292,10 +292,10 @@ def test_the_command_prints_tables_and_json(services: EmbeddedServices, tmp_path
     ],
 )
 def test_what_cannot_be_explained_is_said(
-    services: EmbeddedServices, tmp_path: Path, arguments: list[str], said: str
+    here: EmbeddedServices, tmp_path: Path, arguments: list[str], said: str
 ) -> None:
     """An unknown pod has near names beside it, an unknown attempt those that there are."""
-    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
+    run(here, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
     pod, *options = arguments
     with pytest.raises(ExitError, match=said) as caught:
         CliRunner().invoke(
@@ -305,10 +305,10 @@ def test_what_cannot_be_explained_is_said(
 
 
 def test_a_run_without_its_history_cannot_be_explained(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The file that is missing is named."""
-    run(services, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
+    run(here, trace([DEMOS / "nginx-preemption.jsonl"]), tmp_path / "run")
     (tmp_path / "run" / HISTORY).unlink()
     with pytest.raises(ExitError, match=HISTORY):
         CliRunner().invoke(

@@ -34,15 +34,16 @@ WORKLOAD = GenerateOptions(
 
 
 def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
-    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer rounds are told for them; nothing else is another."""
     monkeypatch.setattr(checkpoints, "EVERY_NS", 0)
+    monkeypatch.setattr(checkpoints, "SHARE", 0)
     models = Models(eviction=False)
-    finished = run(services, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
+    finished = run(here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
     kept = checkpoints_in(finished.path)
     assert len(kept) > 5
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     told: list[int] = []
     tell = SchedulerService.tell
 

@@ -63,10 +63,10 @@ def records() -> list[trace_pb2.Record]:
 
 
 @pytest.fixture(scope="module")
-def finished(services: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def finished(here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Replay the node under pressure, with spans."""
     path = tmp_path_factory.mktemp("evicted") / "run"
-    return run(services, records(), path, sampling=Sampling(1.0)).run
+    return run(here, records(), path, sampling=Sampling(1.0)).run
 
 
 def evicted_names(finished: RunDirectory) -> list[str]:

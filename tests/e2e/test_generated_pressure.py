@@ -30,11 +30,11 @@ SYSTEM_CRITICAL = 2_000_000_000
 
 @pytest.fixture(scope="module")
 def log(
-    services: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory
+    here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory
 ) -> list[trace_pb2.Decision]:
     """Replay the cluster once and return its decision log."""
     path = tmp_path_factory.mktemp("generated") / "run"
-    return list(run(services, generate(OPTIONS), path).run.decisions())
+    return list(run(here, generate(OPTIONS), path).run.decisions())
 
 
 def evictions(log: list[trace_pb2.Decision]) -> list[trace_pb2.Decision]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 from hypothesis import given, settings
@@ -29,13 +27,6 @@ from tests.e2e.test_scheduler_checkpoints import Talker
 from tests.unit.results import messages
 
 pytestmark = pytest.mark.e2e
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[EmbeddedServices]:
-    """Serve all three within this process."""
-    with EmbeddedServices(in_process=True) as embedded:
-        yield embedded
 
 
 @settings(max_examples=8)

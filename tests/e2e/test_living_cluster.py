@@ -33,12 +33,12 @@ _MOVED = ("scheduled", "nominated", "preempted", "evicted", "made")
 
 
 def played(
-    services: EmbeddedServices, folder: Path, items: list[Raw], *sets: str, drop: str = ""
+    here: EmbeddedServices, folder: Path, items: list[Raw], *sets: str, drop: str = ""
 ) -> Finished:
     """Replay a list with overrides."""
     path = write_list(folder / "list.yaml", items)
     overrides = Overrides.parse(sets, drop, "", "")
-    return run(services, overrides.records(lambda: open_trace([path]), 0), folder / "run")
+    return run(here, overrides.records(lambda: open_trace([path]), 0), folder / "run")
 
 
 def moved(finished: Finished) -> list[tuple[str, str]]:
@@ -62,10 +62,10 @@ def shown(finished: Finished, resource: str) -> list[list[str]]:
 
 
 def test_a_cluster_that_nobody_touches_stays_as_it_is(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Only the pod that terminates goes, at its time; one pod waits; ages are those of kubectl."""
-    finished = played(services, tmp_path, living_cluster())
+    finished = played(here, tmp_path, living_cluster())
     assert moved(finished) == []
     assert finished.replay.now_ns == TAKEN_NS + 20 * 10**9
     assert "old-shell" not in {
@@ -91,16 +91,16 @@ def test_a_cluster_that_nobody_touches_stays_as_it_is(
     ids=lambda kinds: ",".join(sorted(kinds)),
 )
 def test_a_list_that_lacks_kinds_is_taken_as_it_stands(
-    services: EmbeddedServices, tmp_path: Path, left_out: Iterable[str]
+    here: EmbeddedServices, tmp_path: Path, left_out: Iterable[str]
 ) -> None:
     """What is missing is inferred or noted; nothing is made a second time."""
     items = [each for each in living_cluster() if each["kind"] not in left_out]
-    assert moved(played(services, tmp_path, items)) == []
+    assert moved(played(here, tmp_path, items)) == []
 
 
 @pytest.mark.parametrize("node", NODES)
 def test_a_dropped_node_moves_its_own_pods_and_the_replay_ends(
-    services: EmbeddedServices, tmp_path: Path, node: str
+    here: EmbeddedServices, tmp_path: Path, node: str
 ) -> None:
     """With and without ReplicaSets in the list, a StatefulSet among those that lose a pod."""
     for items in (
@@ -109,7 +109,7 @@ def test_a_dropped_node_moves_its_own_pods_and_the_replay_ends(
     ):
         folder = tmp_path / str(len(items))
         folder.mkdir()
-        finished = played(services, folder, items, drop=f"kubernetes.io/hostname={node}")
+        finished = played(here, folder, items, drop=f"kubernetes.io/hostname={node}")
         lost = {
             each["metadata"]["name"]
             for each in items
@@ -120,7 +120,7 @@ def test_a_dropped_node_moves_its_own_pods_and_the_replay_ends(
 
 
 def test_of_two_equal_pods_the_one_that_started_later_is_preempted(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """One has run since 08:00 of that day, the other was created at 09:00 and tells no start."""
     items = living_cluster()
@@ -139,12 +139,12 @@ def test_of_two_equal_pods_the_one_that_started_later_is_preempted(
         equal.append(pod)
     equal[1]["status"].pop("startTime")
     items = [each for each in items if not each["metadata"]["name"].startswith("report")]
-    finished = played(services, tmp_path, [*items, *equal, urgent])
+    finished = played(here, tmp_path, [*items, *equal, urgent])
     assert bindings(finished)["urgent"].victims == ("late",)
 
 
 def test_a_raised_class_preempts_those_of_lower_priority(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Before that the pod waits; the pods of higher classes stay."""
     items = living_cluster()
@@ -153,15 +153,15 @@ def test_a_raised_class_preempts_those_of_lower_priority(
     waiting["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2500m"
     calm = tmp_path / "calm"
     calm.mkdir()
-    assert moved(played(services, calm, items)) == []
-    finished = played(services, tmp_path, items, "priorityClass.idle.value=5")
+    assert moved(played(here, calm, items)) == []
+    finished = played(here, tmp_path, items, "priorityClass.idle.value=5")
     chosen = bindings(finished)["too-big"]
     assert chosen.victims
     assert all(not name.startswith(("agent", "import", "web", "api")) for name in chosen.victims)
 
 
 def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The replay jumps there; the pod that waits is bound then."""
     items = living_cluster()
@@ -172,7 +172,7 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
     waiting["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODES[4]}
     waiting["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2500m"
     named(items, "Job", "import")["spec"].update(completions=3, parallelism=2)
-    finished = played(services, tmp_path, items)
+    finished = played(here, tmp_path, items)
     scheduled = [each for each in finished.run.decisions() if each.observed.HasField("scheduled")]
     assert [each.observed.object.name for each in scheduled] == ["too-big"]
     assert scheduled[0].at_ns > TAKEN_NS + 69 * 3600 * 10**9

@@ -41,9 +41,9 @@ def bursts(seconds: int) -> Iterator[trace_pb2.Record]:
         yield record
 
 
-def saved_bytes(services: EmbeddedServices, seconds: int, threshold: int) -> int:
+def saved_bytes(here: EmbeddedServices, seconds: int, threshold: int) -> int:
     """Return how large the scheduler's and its queue's state is after so many seconds."""
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
     try:
         replay = Replay(
@@ -61,9 +61,9 @@ def saved_bytes(services: EmbeddedServices, seconds: int, threshold: int) -> int
 
 
 @pytest.mark.e2e
-def test_scheduler_and_queue_keep_nothing_of_collected_pods(services: EmbeddedServices) -> None:
+def test_scheduler_and_queue_keep_nothing_of_collected_pods(here: EmbeddedServices) -> None:
     """Four times the pods, and the same state; without the collection it grows."""
-    few, many = (saved_bytes(services, seconds, 10) for seconds in (FEW_S, MANY_S))
+    few, many = (saved_bytes(here, seconds, 10) for seconds in (FEW_S, MANY_S))
     assert many < 1.1 * few
-    kept = saved_bytes(services, MANY_S, 0)
+    kept = saved_bytes(here, MANY_S, 0)
     assert kept > 2 * many

@@ -63,7 +63,7 @@ spec:
 
 
 def play(
-    services: EmbeddedServices, folder: Path, annotation: str, *more: trace_pb2.Record
+    here: EmbeddedServices, folder: Path, annotation: str, *more: trace_pb2.Record
 ) -> Finished:
     """Replay the cluster, its node "a" annotated."""
     path = folder / "cluster.yaml"
@@ -71,7 +71,7 @@ def play(
     records = list(open_trace([path]))
     for number, record in enumerate(more, start=1):
         record.sequence = records[-1].sequence + number
-    return run(services, [*records, *more], folder / "run")
+    return run(here, [*records, *more], folder / "run")
 
 
 def removed(finished: Finished) -> list[tuple[int, str]]:
@@ -91,10 +91,10 @@ def on(finished: Finished, node: str) -> list[str]:
 
 @pytest.mark.e2e
 def test_a_drained_node_empties_as_fast_as_the_budget_allows(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """One pod every five seconds; replacements go to the other node."""
-    finished = play(services, tmp_path, "reprieve/drain-at: 10s")
+    finished = play(here, tmp_path, "reprieve/drain-at: 10s")
     drained = [at_s for at_s, cause in removed(finished) if cause == "drained"]
     assert drained
     assert len(set(drained)) == len(drained)
@@ -105,10 +105,10 @@ def test_a_drained_node_empties_as_fast_as_the_budget_allows(
 
 @pytest.mark.e2e
 def test_the_pods_of_a_node_that_fails_are_replaced_after_their_toleration(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """40 s and 300 s later; they themselves terminate for as long as the node is silent."""
-    finished = play(services, tmp_path, "reprieve/fail-at: 10s")
+    finished = play(here, tmp_path, "reprieve/fail-at: 10s")
     pods = finished.replay.cluster.pods.values()
     assert [pod.is_terminating for pod in pods if pod.node_name == "a" and not pod.is_terminal]
     alive = [name for name in on(finished, "b") if name.startswith("web-")]
@@ -119,12 +119,12 @@ def test_the_pods_of_a_node_that_fails_are_replaced_after_their_toleration(
 
 @pytest.mark.e2e
 def test_the_pods_of_a_node_that_goes_are_replaced_a_minute_later(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The scheduler knows them on a node that is not there until then."""
     node = object_ref_pb2.ObjectRef(kind="Node", name="a")
     gone = trace_pb2.Record(at_ns=30 * S, delete=trace_pb2.Delete(object=node))
-    finished = play(services, tmp_path, "", gone)
+    finished = play(here, tmp_path, "", gone)
     lost = {at_s for at_s, cause in removed(finished) if cause == "node-lost"}
     assert lost == {90}
     assert len([name for name in on(finished, "b") if name.startswith("web-")]) == 4
@@ -132,10 +132,10 @@ def test_the_pods_of_a_node_that_goes_are_replaced_a_minute_later(
 
 @pytest.mark.e2e
 def test_a_job_runs_to_its_end_one_pod_after_the_other(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Three completions of 20 s each."""
-    finished = play(services, tmp_path, "")
+    finished = play(here, tmp_path, "")
     ended = [
         each.at_ns // S
         for each in finished.run.decisions()

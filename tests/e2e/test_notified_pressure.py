@@ -27,14 +27,14 @@ evictionSoftGracePeriod: {memory.available: 25s}
 
 
 def events(
-    services: EmbeddedServices, path: Path, *, asked: bool, more: str = ""
+    here: EmbeddedServices, path: Path, *, asked: bool, more: str = ""
 ) -> list[tuple[int, str]]:
     """Replay the leak; return what befell node and pod, as (seconds, what)."""
     text = CONFIG.format(asked=str(asked).lower(), more=more)
     settings = Settings(
         version="test",
-        scheduler_address=services.addresses["scheduler"],
-        eviction_address=services.addresses["eviction"],
+        scheduler_address=here.addresses["scheduler"],
+        eviction_address=here.addresses["eviction"],
         eviction=eviction_pb2.EvictionConfig(kubelet_configuration=text),
         run_path=path,
         sampling=NO_SPANS,
@@ -50,10 +50,10 @@ def events(
 
 
 def test_the_eviction_comes_when_memory_crosses_and_not_at_the_next_poll(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The loop's own steps stay where they were: the condition goes with one of them."""
-    assert events(services, tmp_path / "told", asked=True) == [
+    assert events(here, tmp_path / "told", asked=True) == [
         (LEAK_S, "condition_changed"),
         (LEAK_S, "evicted"),
         (LEAK_S + 1, "finished"),
@@ -61,11 +61,9 @@ def test_the_eviction_comes_when_memory_crosses_and_not_at_the_next_poll(
     ]
 
 
-def test_without_it_the_eviction_waits_for_the_poll(
-    services: EmbeddedServices, tmp_path: Path
-) -> None:
+def test_without_it_the_eviction_waits_for_the_poll(here: EmbeddedServices, tmp_path: Path) -> None:
     """At 70 s, the seventh time that the loop comes round."""
-    assert events(services, tmp_path / "polled", asked=False) == [
+    assert events(here, tmp_path / "polled", asked=False) == [
         (70, "condition_changed"),
         (70, "evicted"),
         (71, "finished"),
@@ -74,10 +72,10 @@ def test_without_it_the_eviction_waits_for_the_poll(
 
 
 def test_a_soft_thresholds_grace_begins_at_the_crossing(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The kernel tells of it alone: the end of the grace is seen by the loop, as ever."""
-    told = events(services, tmp_path / "told", asked=True, more=SOFT)
-    polled = events(services, tmp_path / "polled", asked=False, more=SOFT)
+    told = events(here, tmp_path / "told", asked=True, more=SOFT)
+    polled = events(here, tmp_path / "polled", asked=False, more=SOFT)
     assert told[:2] == [(LEAK_S, "condition_changed"), (90, "evicted")]
     assert polled[:2] == [(70, "condition_changed"), (100, "evicted")]

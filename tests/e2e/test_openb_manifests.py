@@ -27,13 +27,13 @@ pytestmark = [
 @pytest.mark.parametrize("seeds", SEEDS, ids=lambda seeds: f"{len(seeds)} seeds")
 @pytest.mark.parametrize(("nodes", "least", "most"), [(300, 24, 30), (700, 83, 92), (1200, 12, 17)])
 def test_the_median_of_unscheduled_pods_is_that_of_real_schedulers(
-    services: EmbeddedServices, tmp_path: Path, nodes: int, least: int, most: int, seeds: range
+    here: EmbeddedServices, tmp_path: Path, nodes: int, least: int, most: int, seeds: range
 ) -> None:
     """Three seeds a size, or ten; the bounds span what published runs saw, and a little more."""
     records = trace([VANILLA / f"nodes-{nodes}.yaml.gz", VANILLA / f"pods-{nodes}.yaml.gz"])
     unscheduled = []
     for seed in seeds:
         run_path = tmp_path / f"seed-{seed}"
-        finished = run(services, records, run_path, seed=seed, models=Models(eviction=False))
+        finished = run(here, records, run_path, seed=seed, models=Models(eviction=False))
         unscheduled.append(len(finished.replay.cluster.pending))
     assert least <= median(unscheduled) <= most, unscheduled

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def crowded(services: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+def crowded(here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Replay 100 pods, as Jobs with the data set's times, on one of its V100M32 nodes."""
     folder = tmp_path_factory.mktemp("openb")
     with (OPENB / "openb_pod_list_default.csv").open(newline="") as file:
@@ -43,7 +43,7 @@ def crowded(services: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory
     overrides = Overrides(drop_nodes=SHAPE, scale_nodes="=1")
     paths = [OPENB / NODES, folder / "pods.csv"]
     records = overrides.records(lambda: open_trace(paths, options=options), 0)
-    return run(services, records, folder / "run").run
+    return run(here, records, folder / "run").run
 
 
 def nominations(crowded: RunDirectory) -> list[tuple[str, int, list[str]]]:
@@ -69,10 +69,10 @@ def test_too_few_nodes_make_preemptions_of_lower_qos(crowded: RunDirectory) -> N
 
 
 def test_explain_gives_each_preemption_its_victims_and_its_reason(
-    crowded: RunDirectory, services: EmbeddedServices
+    crowded: RunDirectory, here: EmbeddedServices
 ) -> None:
     """What it says is what the log has: every victim is lower and needed, the others stay."""
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     made = nominations(crowded)
     for uid, attempt, victims in (made[0], made[len(made) // 2], made[-1]):
         told = explain(crowded, Wish(pod=uid, attempt=attempt), address=address)

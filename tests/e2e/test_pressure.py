@@ -91,10 +91,10 @@ def log(finished: Finished) -> list[tuple[int, str, str]]:
 
 @pytest.mark.e2e
 def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Condition and taint come with the first step that sees it and go 5 min after the last."""
-    finished = run(services, records(), tmp_path / "run")
+    finished = run(here, records(), tmp_path / "run")
     assert log(finished) == [
         (0, "made", "leaky-0"),
         (0, "scheduled", "leaky-0"),
@@ -126,7 +126,7 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
 
 @pytest.mark.e2e
 def test_the_condition_stands_on_the_node_with_its_taint_while_it_holds(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """A replay that stops in between shows both; one that goes on shows neither."""
     stopped = [
@@ -134,7 +134,7 @@ def test_the_condition_stands_on_the_node_with_its_taint_while_it_holds(
         *records(),
     ]
     for trace, shown in ((stopped, True), (records(), False)):
-        finished = run(services, trace, tmp_path / f"shown-{shown}")
+        finished = run(here, trace, tmp_path / f"shown-{shown}")
         found = finished.replay.cluster.nodes["n1"]
         assert [taint.key for taint in found.spec.taints] == ([TAINT] if shown else [])
         status = next(

@@ -35,11 +35,9 @@ pytestmark = [
 ]
 
 
-def test_nginx_high_preempts_nginx_low_as_recorded(
-    services: EmbeddedServices, tmp_path: Path
-) -> None:
+def test_nginx_high_preempts_nginx_low_as_recorded(here: EmbeddedServices, tmp_path: Path) -> None:
     """Recording a: the one low pod goes, and its node takes the high one."""
-    finished = run(services, trace([RECORDINGS / "a"]), tmp_path / "run")
+    finished = run(here, trace([RECORDINGS / "a"]), tmp_path / "run")
     bound = bindings(finished)["nginx-high"]
     assert bound.node == "test-worker"
     assert len(bound.victims) == 1
@@ -48,17 +46,17 @@ def test_nginx_high_preempts_nginx_low_as_recorded(
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_each_preemption_chooses_the_recorded_node_and_victims(
-    services: EmbeddedServices, tmp_path: Path, seed: int
+    here: EmbeddedServices, tmp_path: Path, seed: int
 ) -> None:
     """Recording e: e1 to e9 have one right answer each, whatever the seed."""
-    finished = run(services, trace([RECORDINGS / "e"]), tmp_path / "run", seed=seed)
+    finished = run(here, trace([RECORDINGS / "e"]), tmp_path / "run", seed=seed)
     found = bindings(finished)
     assert {name: found.get(name) for name in CHOICES} == CHOICES
 
 
-def test_a_preemption_that_cannot_help_says_so(services: EmbeddedServices, tmp_path: Path) -> None:
+def test_a_preemption_that_cannot_help_says_so(here: EmbeddedServices, tmp_path: Path) -> None:
     """Recording e, eb: every node is refused for good, in kube-scheduler's words."""
-    finished = run(services, trace([RECORDINGS / "e"]), tmp_path / "run")
+    finished = run(here, trace([RECORDINGS / "e"]), tmp_path / "run")
     texts = {
         decision.observed.failed_scheduling.message
         for decision in finished.run.decisions()

@@ -24,11 +24,11 @@ pytestmark = [
     [({}, 5), ({"initNodes": 200, "initPods": 800, "measurePods": 200}, 200)],
 )
 def test_each_high_pod_preempts_three_low_ones(
-    services: EmbeddedServices, tmp_path: Path, params: dict[str, int], preemptors: int
+    here: EmbeddedServices, tmp_path: Path, params: dict[str, int], preemptors: int
 ) -> None:
     """Four pods of 0.9 CPU on each node of 4 CPU; 3 CPU are asked for: three must go."""
     options = ImportOptions(workload="PreemptionBasic/5Nodes", params=params)
-    finished = run(services, open_trace([CONFIG], options=options), tmp_path / "run")
+    finished = run(here, open_trace([CONFIG], options=options), tmp_path / "run")
     victims = [bound.victims for bound in bindings(finished).values() if bound.victims]
     assert [len(each) for each in victims] == [3] * preemptors
     assert len({name for each in victims for name in each}) == 3 * preemptors

@@ -26,12 +26,12 @@ WORKLOAD = GenerateOptions(
 @pytest.mark.e2e
 @pytest.mark.parametrize("rules", ["v1.34", "v1.16"])
 def test_a_world_that_tells_all_at_once_sees_the_same_decisions(
-    services: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
+    here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str
 ) -> None:
     """In more rounds; the decision logs are the same bytes."""
-    patient = run(services, generate(WORKLOAD), tmp_path / "patient", seed=2, rules=rules)
+    patient = run(here, generate(WORKLOAD), tmp_path / "patient", seed=2, rules=rules)
     monkeypatch.setattr(rounds, "_MAY_WAIT", {})
-    at_once = run(services, generate(WORKLOAD), tmp_path / "at-once", seed=2, rules=rules)
+    at_once = run(here, generate(WORKLOAD), tmp_path / "at-once", seed=2, rules=rules)
     logs = [(tmp_path / name / "decisions.jsonl").read_bytes() for name in ("patient", "at-once")]
     assert logs[0] == logs[1]
     assert patient.summary.decided.failed_attempts > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -40,13 +40,6 @@ from tests.unit.world.builders import (
 
 pytestmark = pytest.mark.e2e
 MS = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def here() -> Iterator[EmbeddedServices]:
-    """Serve all three within this process."""
-    with EmbeddedServices(in_process=True) as embedded:
-        yield embedded
 
 
 def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:

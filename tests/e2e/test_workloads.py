@@ -60,21 +60,21 @@ spec:
 """
 
 
-def play(services: EmbeddedServices, folder: Path, text: str, *, batch_size: int = 0) -> Finished:
+def play(here: EmbeddedServices, folder: Path, text: str, *, batch_size: int = 0) -> Finished:
     """Replay manifests whose workloads come every ten seconds."""
     path = folder / "cluster.yaml"
     path.write_text(text, encoding="utf-8")
     records = open_trace([path], options=ImportOptions(every_ns=10_000_000_000))
-    return run(services, records, folder / "run", batch_size=batch_size)
+    return run(here, records, folder / "run", batch_size=batch_size)
 
 
 @pytest.mark.e2e
 def test_daemon_pods_are_everywhere_and_a_preempted_pod_of_a_set_waits_under_its_name(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """A Job or a ReplicaSet would have made another pod at once."""
     nodes = "".join(NODE.format(name=name) for name in ("a", "b"))
-    finished = play(services, tmp_path, nodes + CLUSTER)
+    finished = play(here, tmp_path, nodes + CLUSTER)
     bound = bindings(finished)
     agents = {bind.node for name, bind in bound.items() if name.startswith("agent-")}
     assert agents == {"a", "b"}
@@ -87,7 +87,7 @@ def test_daemon_pods_are_everywhere_and_a_preempted_pod_of_a_set_waits_under_its
 
 @pytest.mark.e2e
 def test_the_decisions_of_controllers_are_the_same_in_batches_of_any_size(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """One pod an exchange, and many."""
     nodes = "".join(NODE.format(name=name) for name in ("a", "b", "c"))
@@ -95,7 +95,7 @@ def test_the_decisions_of_controllers_are_the_same_in_batches_of_any_size(
     for size in (1, 1000):
         folder = tmp_path / str(size)
         folder.mkdir()
-        finished = play(services, folder, nodes + CLUSTER, batch_size=size)
+        finished = play(here, folder, nodes + CLUSTER, batch_size=size)
         logs.append((finished.run.path / "decisions.jsonl").read_bytes())
     assert logs[0] == logs[1]
 
@@ -135,7 +135,7 @@ spec:
     ],
 )
 def test_the_pods_of_a_set_are_spread_by_default(
-    services: EmbeddedServices, tmp_path: Path, kind: str, nodes: dict[str, int]
+    here: EmbeddedServices, tmp_path: Path, kind: str, nodes: dict[str, int]
 ) -> None:
     """PodTopologySpread's own constraints count the pods of the owner; a Job's are not spread."""
     text = SPREAD.replace("Deployment", kind)
@@ -143,5 +143,5 @@ def test_the_pods_of_a_set_are_spread_by_default(
         text = text.replace("apps/v1", "batch/v1").replace("replicas", "parallelism")
         text = text.replace("selector: {matchLabels: {app: web}}", "completions: 4")
         text = text.replace("    spec:\n", "    spec:\n      restartPolicy: Never\n")
-    bound = bindings(play(services, tmp_path, text))
+    bound = bindings(play(here, tmp_path, text))
     assert Counter(bind.node for bind in bound.values()) == nodes
