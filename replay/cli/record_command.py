@@ -29,8 +29,7 @@ from replay.record.errors import (
 from replay.results.durations import simulated
 
 if TYPE_CHECKING:
-    from replay.record.live import Wishes
-    from replay.record.session import Recorded, State
+    from replay.record.session import Recorded, State, Wishes
 
 _PERIOD_S = 0.25
 _EXTRA = 'recording needs the extra: pip install "reprieve[record]"'
@@ -140,7 +139,7 @@ def command(
     if not output.absolute().parent.is_dir():
         raise ExitError(REFUSED, f"{output}: there is no folder {output.absolute().parent}")
     with _refusing():
-        from replay.record.live import Wishes  # noqa: PLC0415 - needs the extra
+        from replay.record.session import Wishes  # noqa: PLC0415 - needs the extra
 
         recorded = _record(
             Wishes(
@@ -194,7 +193,7 @@ def _advised(error: RecordError) -> str:
 
 def _record(wishes: Wishes, for_ns: int | None) -> Recorded:
     """Record until the time is over or somebody ends it, and show how far it has come."""
-    from replay.record.live import record_live  # noqa: PLC0415 - needs the extra
+    from replay.record.session import record_live  # noqa: PLC0415 - needs the extra
 
     console = Console(stderr=True)
     shown = Live(Text("asking the API server"), console=console, transient=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 
-from replay.importers.issues import Issues
+from replay.importers.records import Issues
 from replay.importers.registry import Importer, select
 from replay.trace.errors import TraceError
 
@@ -32,7 +32,7 @@ _WITHOUT = {
 def kept(paths: Sequence[Path], format_name: str | None) -> Kept:
     """Return what the format of `paths` keeps. Raises TraceError for one that keeps no outcomes."""
     importer, files = select(paths, format=format_name, issues=Issues())
-    if importer.keeps_states:
+    if importer.changes is not None:
         return Kept.STATES
     if importer.name in _OUTCOMES:
         return Kept.OUTCOMES

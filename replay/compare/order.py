@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay.compare.recorded import Kind, RecordedDecision, Scored
-from replay.importers.json_stream import json_values
+from replay.importers.documents import json_values
 from replay.trace.compression import open_plain
 
 _STEM = "decisions.jsonl"

@@ -15,22 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from replay.identity import object_uid
 from replay.importers.csv_rows import Row, first_fields, rows
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
-from replay.importers.made_nodes import make_node
+from replay.importers.made_objects import amounts, make_node, make_pod, pod_ref
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
-from replay.importers.shares import amounts
+from replay.importers.records import Issues, header_of
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import (
     Delete,
     Observed,
@@ -42,7 +37,6 @@ from reprieve.trace.v1alpha1.trace_pb2 import (
 
 NAME = "alibaba-2017"
 LOOKED_FOR = "Alibaba's tables of 2017: CSV of 7 (server_event), 8 or 12 columns"
-NAMESPACE = "default"
 PRIORITIES = {"online": 1000, "batch": 0}
 _COLUMNS = {
     "server_event": "time machine event detail cpus memory disk",
@@ -73,7 +67,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     files: dict[str, list[Path]] = {}
     for path in paths:
         files.setdefault(_table(head(path)), []).append(path)
-    issues, numbering = Issues(), Numbering()
+    issues = Issues()
     header = header_of(NAME, paths, options)
     header.times_recorded = True
     header.memory_bytes_per_unit = options.unit_memory_bytes
@@ -88,11 +82,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             tables.task(row, pods=not with_instances)
         for row in _rows(files, "batch_instance"):
             tables.instance(row)
-        yield numbering.header(header)
-        for name, value in PRIORITIES.items():
-            yield numbering.record(0, create=_class(name, value))
-        yield from drafts.records(numbering, Templates(numbering))
-    yield from numbering.issues(issues)
+        yield from drafts.trace(header, PRIORITIES, issues)
 
 
 def _table(start: bytes) -> str:
@@ -247,17 +237,11 @@ class _Tables:
         return make_node(f"machine-{row.text('machine')}", capacity, allocatable)
 
     def _pod(self, name: str, class_: str, cpu: Decimal | None, memory: Decimal | None) -> Pod:
-        pod = Pod()
-        meta = pod.metadata
-        meta.name, meta.namespace = name, NAMESPACE
-        meta.uid = object_uid("Pod", NAMESPACE, name)
-        pod.spec.priority_class_name, pod.spec.priority = class_, PRIORITIES[class_]
-        container = Container(name="main")
-        requests = container.resources.requests
-        requests.update(amounts(None, memory, self._options))
+        requests = amounts(None, memory, self._options)
         if cpu is not None:
             requests["cpu"] = f"{int((cpu * 1000).to_integral_value())}m"
-        pod.spec.containers.append(container)
+        pod = make_pod(name, "main", requests)
+        pod.spec.priority_class_name, pod.spec.priority = class_, PRIORITIES[class_]
         return pod
 
     def _create(self, at_ns: int, pod: Pod, life: PodLife, copies: int = 0) -> None:
@@ -265,10 +249,8 @@ class _Tables:
         self._drafts.add(create, _PODS, copies=copies)
 
     def _observe(self, at_ns: int, pod: Pod, node_name: str) -> None:
-        meta = pod.metadata
-        ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=meta.name, uid=meta.uid)
         scheduled = Scheduled(node_name=node_name, waited_ns=-1)
-        observed = Observed(object=ref, scheduled=scheduled)
+        observed = Observed(object=pod_ref(pod), scheduled=scheduled)
         self._drafts.add(Record(at_ns=at_ns, observed=observed), _OBSERVED)
 
     def _time_ns(self, row: Row, name: str) -> int:
@@ -276,9 +258,3 @@ class _Tables:
         if at_ns is None:
             raise TraceError(row.where, f"{name} is missing")
         return max(0, at_ns)
-
-
-def _class(name: str, value: int) -> Object:
-    result = PriorityClass(value=value)
-    result.metadata.name = name
-    return Object(priority_class=result)

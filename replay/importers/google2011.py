@@ -26,8 +26,8 @@ from replay.importers.borg.events import (
 )
 from replay.importers.borg.trace import borg_trace
 from replay.importers.csv_rows import Row, first_fields, rows
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
+from replay.importers.records import Issues
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record

@@ -34,12 +34,12 @@ from replay.importers.borg.events import (
     UsageEvent,
 )
 from replay.importers.borg.trace import borg_trace
-from replay.importers.issues import Issues
-from replay.importers.json_stream import json_values
+from replay.importers.csv_rows import SHARE_MAX, decimal
+from replay.importers.documents import json_values
+from replay.importers.drafts import Sorter
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import parts
-from replay.importers.shares import SHARE_MAX, decimal
-from replay.importers.sorting import Sorter
+from replay.importers.records import Issues
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -102,7 +102,7 @@ def _gather(path: Path, lines: Sorter, issues: Issues) -> None:
                 continue
             at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
             data = orjson.dumps([where, table, raw])
-            lines.add(min(at_us, AFTER_US), _RANKS[table], data)
+            lines.put(min(at_us, AFTER_US), _RANKS[table], data)
 
 
 def _events(lines: Sorter) -> Iterator[Event]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.importers.options import ImportOptions
-from replay.trace.errors import TraceError
+from replay.importers.records import only
 from replay.trace.reader import is_binary, is_text, read
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
@@ -22,7 +22,4 @@ def sniff(path: Path, start: bytes) -> bool:
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the records of the trace; `options` change nothing. Raises TraceError."""
     del options
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one native trace at a time")
-    return read(paths[0])
+    return read(only(paths, "one native trace"))

@@ -1,11 +1,15 @@
-"""Numbering records, and taking out what pods have in common."""
+"""What every importer writes: a header, records by number, templates of pods, and issues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
+from replay.importers.options import ImportOptions
+from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import (
     Header,
@@ -18,27 +22,20 @@ from reprieve.trace.v1alpha1.trace_pb2 import (
 
 
 class Numbering:
-    """Makes records in order: each gets the next number, and no time before the last one's."""
+    """Makes records in order: each gets the next number, and no time before the last one's.
+
+    `sequence` is the last record's number, 0 before the first.
+    """
 
     def __init__(self) -> None:
-        self._sequence = 0
+        self.sequence = 0
         self._at_ns = -(2**63)
-
-    @property
-    def at_ns(self) -> int:
-        """Return the last record's time."""
-        return self._at_ns
-
-    @property
-    def sequence(self) -> int:
-        """Return the last record's number, 0 before the first."""
-        return self._sequence
 
     def record(self, at_ns: int, **content: Any) -> Record:
         """Return the next record; `content` is one field of its oneof by name."""
-        self._sequence += 1
+        self.sequence += 1
         self._at_ns = max(self._at_ns, at_ns)
-        return Record(at_ns=self._at_ns, sequence=self._sequence, **content)
+        return Record(at_ns=self._at_ns, sequence=self.sequence, **content)
 
     def header(self, header: Header) -> Record:
         """Return the header's record, at the trace's start."""
@@ -98,3 +95,45 @@ def _difference(pod: Pod) -> Pod:
     if pod.HasField("status"):
         rest.status.CopyFrom(pod.status)
     return rest
+
+
+class Issues:
+    """Counts issues; those of one kind and one message stand together, at the first's place."""
+
+    def __init__(self) -> None:
+        self._issues: dict[tuple[str, str], ImportIssue] = {}
+
+    def add(self, kind: str, where: str, message: str, count: int = 1) -> None:
+        """Note an issue, `count` times."""
+        known = self._issues.get((kind, message))
+        if known is None:
+            known = ImportIssue(kind=kind, where=where, message=message)
+            self._issues[kind, message] = known
+        known.count += count
+
+    def __iter__(self) -> Iterator[ImportIssue]:
+        return iter(self._issues.values())
+
+
+def header_of(importer: str, paths: Sequence[Path], options: ImportOptions) -> Header:
+    """Return a header that names the files and their digests, in the order of their names."""
+    files = sorted(paths, key=lambda path: path.name)
+    return Header(
+        source=options.source or ", ".join(path.name for path in files),
+        source_sha256=[_sha256(path) for path in files],
+        licence=options.licence,
+        importer=f"{importer} 1",
+        options=options.as_text(),
+    )
+
+
+def only(paths: Sequence[Path], what: str) -> Path:
+    """Return the one path. Raises TraceError for several, of which `what` is to be given."""
+    if len(paths) > 1:
+        raise TraceError(", ".join(path.name for path in paths), f"{what} at a time")
+    return paths[0]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

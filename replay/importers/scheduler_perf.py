@@ -12,13 +12,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.perf.object_files import ObjectFiles
 from replay.importers.perf.run import Run
 from replay.importers.perf.workload import Workload, chosen_workload
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering
+from replay.importers.records import Issues, Numbering, header_of, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -37,10 +35,8 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the chosen workload. Raises TraceError, with file and operation."""
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one performance-config file at a time")
-    path, numbering, issues = paths[0], Numbering(), Issues()
+    path = only(paths, "one performance-config file")
+    numbering, issues = Numbering(), Issues()
     workload = chosen_workload(path, _text(path), options.workload, options.params)
     yield numbering.header(header_of(NAME, paths, options))
     _note_settings(workload, issues)

@@ -21,17 +21,15 @@ import orjson
 
 from replay.identity import name_suffix, object_uid
 from replay.importers.csv_rows import SECONDS_MAX
-from replay.importers.issues import Issues
-from replay.importers.kinds import CLUSTER_SCOPED, is_carried, metadata, to_object
+from replay.importers.kinds import CLUSTER_SCOPED, is_carried, metadata, read_object
 from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
+from replay.importers.recording.change import without_status
+from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Delete, PodLife, Record
-from services.rpc.errors import FieldError
 
 NAME = "simkube"
 LOOKED_FOR = 'a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"'
@@ -70,10 +68,7 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace. Raises TraceError, with file and event, where it cannot be read."""
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one SimKube trace at a time")
-    path, facts = paths[0], _Facts(lives={})
+    path, facts = only(paths, "one SimKube trace"), _Facts(lives={})
     for name, content in _parts(path):
         if name == "event":
             _note_event(path, content, facts)
@@ -121,10 +116,7 @@ class _Trace:
             self._issues.add("unknown-kind", where, message)
             return
         kind = str(raw["kind"])
-        try:
-            made = to_object({name: value for name, value in raw.items() if name != "status"})
-        except FieldError as error:
-            raise TraceError(where, f"{kind}: {error}") from error
+        made = read_object(where, without_status(raw))
         meta = metadata(made)
         if not meta.name:
             raise TraceError(where, f"{kind}: metadata.name is missing")

@@ -20,9 +20,9 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
-from replay.record.access import Access, Certificate, Tls
 from replay.record.credentials import Credential, Credentials
 from replay.record.errors import ApiError, KubeconfigError, RecordError, UnreachableError
+from replay.record.kubeconfig import Access, Certificate, Tls
 
 CONNECT_S = 10.0
 ANSWER_S = 60.0

@@ -17,8 +17,8 @@ from threading import Lock
 from typing import Any
 
 from replay.importers.recording.change import time_ns
-from replay.record.access import Access, Certificate, ExecPlugin
 from replay.record.errors import RecordError
+from replay.record.kubeconfig import Access, Certificate, ExecPlugin
 
 _PLUGIN_TIMEOUT_S = 120
 _TOKEN_FILE_NS = 60 * 10**9

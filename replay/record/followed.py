@@ -9,16 +9,17 @@ Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch) and d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import orjson
 import zstandard
 
-from replay.record.resources import Resource
+from replay.importers.kinds import Resource
+from replay.importers.recording.change import Raw, version_number
+from replay.importers.recording.change import uid as uid_of
+from replay.importers.recording.change import version as version_of
 
-Raw = Mapping[str, Any]
 LIST_END = "k8s.io/initial-events-end"
 GAP = "RECORDER"
 """The type of a frame that says that something was missed; no API server sends it."""
@@ -78,10 +79,10 @@ class Followed:
         """Take a page of a list; those of the first list are told at once."""
         for item in items:
             raw = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
-            uid = _uid(raw)
+            uid = uid_of(raw)
             self._met.add(uid)
             known = self._known.get(uid)
-            if known is not None and known.version == _version(raw):
+            if known is not None and known.version == version_of(raw):
                 continue
             if not self.lists:
                 self._keep(uid, raw)
@@ -102,7 +103,7 @@ class Followed:
         for uid in [each for each in self._known if each not in self._met]:
             yield Frame(type="DELETED", object=self._forget(uid, version))
         for frame in sorted(self._changed, key=_order):
-            self._keep(_uid(frame.object), frame.object)
+            self._keep(uid_of(frame.object), frame.object)
             yield frame
         self.begin_list()
         self.lists += 1
@@ -120,11 +121,11 @@ class Followed:
             raise WatchError(text)
         if not isinstance(raw.get("metadata"), dict):
             raise WatchError(f"an event of type {type_!r} without an object")
-        version = _version(raw)
+        version = version_of(raw)
         self.version = version or self.version
         if type_ not in {"ADDED", "MODIFIED", "DELETED"}:
             return None
-        uid = _uid(raw)
+        uid = uid_of(raw)
         known = self._known.get(uid)
         if type_ == "DELETED":
             if known is None:
@@ -138,7 +139,7 @@ class Followed:
 
     def _keep(self, uid: str, raw: Raw) -> None:
         packed = self._packer.compress(orjson.dumps(raw))
-        self._known[uid] = _Known(version=_version(raw), packed=packed)
+        self._known[uid] = _Known(version=version_of(raw), packed=packed)
 
     def _forget(self, uid: str, version: str) -> Raw:
         """Return the last state of an object that has gone, as of `version`."""
@@ -156,15 +157,5 @@ class Followed:
         }
 
 
-def _uid(raw: Raw) -> str:
-    own = raw.get("metadata") or {}
-    return str(own.get("uid") or f"{own.get('namespace')}/{own.get('name')}")
-
-
-def _version(raw: Raw) -> str:
-    return str((raw.get("metadata") or {}).get("resourceVersion") or "")
-
-
 def _order(frame: Frame) -> int:
-    version = _version(frame.object)
-    return int(version) if version.isdecimal() else 0
+    return version_number(frame.object) or 0

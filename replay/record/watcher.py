@@ -13,17 +13,17 @@ from typing import Any
 
 import orjson
 
+from replay.importers.kinds import Resource
+from replay.importers.recording.change import Raw
 from replay.record.api import ApiServer, Query, Stream
 from replay.record.errors import ApiError, RecordError, UnreachableError
-from replay.record.followed import Followed, Frame, GoneError, Raw, WatchError
+from replay.record.followed import Followed, Frame, GoneError, WatchError
 from replay.record.frames import LineFile, arrival
-from replay.record.resources import Resource
-from replay.record.roster import Roster, name_of
+from replay.record.usage import Roster, name_of
 
-PAGE = 500
 _WATCH_S = 420
 _SILENCE_S = 150.0
-_PAUSE_S, _PAUSE_MAX_S = 0.8, 30.0
+_PAUSE_MAX_S = 30.0
 _FAILURES_MAX = 4
 
 
@@ -47,40 +47,32 @@ class Told:
     broken: str = ""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Watcher:
     """Follows one resource until `ending` is set; `run` is a thread's.
 
     `redact` is put on each object before anything of it is kept; it returns None for one that
-    cannot be read.
+    cannot be read. `page` is how many objects a list asks for at once, `pause_s` the first wait
+    after a failure.
     """
 
-    def __init__(
-        self,
-        resource: Resource,
-        *,
-        api: ApiServer,
-        file: LineFile,
-        roster: Roster,
-        ending: Event,
-        now_ns: Callable[[], int],
-        redact: Callable[[Raw], Raw | None],
-        page: int = PAGE,
-        pause_s: float = _PAUSE_S,
-    ) -> None:
-        self.resource = resource
-        self.told = Told()
-        self._api = api
-        self._file = file
-        self._roster = roster
-        self._ending = ending
-        self._now_ns = now_ns
-        self._redact = redact
-        self._page = page
-        self._pause_s = pause_s
-        self._heard = 0
-        self._followed = Followed(resource)
-        self._lock = Lock()
-        self._stream: Stream | None = None
+    resource: Resource
+    api: ApiServer
+    file: LineFile
+    roster: Roster
+    ending: Event
+    now_ns: Callable[[], int]
+    redact: Callable[[Raw], Raw | None]
+    page: int
+    pause_s: float
+    told: Told = field(default_factory=Told)
+    _heard: int = 0
+    _followed: Followed = field(init=False)
+    _lock: Lock = field(default_factory=Lock)
+    _stream: Stream | None = None
+
+    def __post_init__(self) -> None:
+        self._followed = Followed(self.resource)
 
     def run(self) -> None:
         """List and watch until the end; whatever goes wrong is told."""
@@ -101,7 +93,7 @@ class Watcher:
 
     def _follow(self) -> None:
         pauses, gap = 0, ""
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             heard = self._heard
             try:
                 if not self._followed.version:
@@ -128,8 +120,8 @@ class Watcher:
             # Who heard nothing twice in a row waits before asking again.
             pauses = 0 if self._heard > heard else pauses + 1
             if pauses > 1:
-                pause_s = self._pause_s * 2.0 ** min(pauses - 2, 10)
-                self._ending.wait(min(pause_s, _PAUSE_MAX_S))
+                pause_s = self.pause_s * 2.0 ** min(pauses - 2, 10)
+                self.ending.wait(min(pause_s, _PAUSE_MAX_S))
 
     def _lost(self, why: str) -> str:
         """Note that a list is needed again; return what the recording says of it."""
@@ -145,7 +137,7 @@ class Watcher:
         followed, more = self._followed, ""
         names = set[tuple[str, str]]()
         followed.begin_list()
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             answer = self._one_page(more)
             own = answer.get("metadata") or {}
             items = [each for each in answer.get("items") or () if isinstance(each, dict)]
@@ -160,21 +152,21 @@ class Watcher:
                 # It could never be watched on from.
                 raise WatchError(f"{self.resource.path}: a list without a resourceVersion")
             self._write(followed.end_list(version, gap))
-            self._roster.keep(self.resource.kind, names)
+            self.roster.keep(self.resource.kind, names)
             if not self.told.is_listed:
                 self.told.is_listed, self.told.first = True, followed.objects
             return
 
     def _one_page(self, more: str) -> dict[str, Any]:
-        query = dict[str, str | int](limit=self._page) if self._page else {}
+        query = dict[str, str | int](limit=self.page) if self.page else {}
         if more:
             query["continue"] = more
         try:
-            return self._api.get(self.resource.path, query)
+            return self.api.get(self.resource.path, query)
         except ApiError as error:
             if more and error.is_gone:
                 # A token lives for minutes only: what takes longer comes in one piece.
-                self._page = 0
+                self.page = 0
             raise
 
     def _watch(self) -> None:
@@ -184,12 +176,12 @@ class Watcher:
             "resourceVersion": self._followed.version,
             "timeoutSeconds": _WATCH_S,
         }
-        with self._api.stream(self.resource.path, query, _SILENCE_S) as stream:
+        with self.api.stream(self.resource.path, query, _SILENCE_S) as stream:
             self.told.problem = ""
             with self._lock:
                 self._stream = stream
             try:
-                for line in () if self._ending.is_set() else stream.lines():
+                for line in () if self.ending.is_set() else stream.lines():
                     self.told.lines += 1
                     self._take(line)
                     self._heard += 1
@@ -221,16 +213,16 @@ class Watcher:
             own = item.get("metadata")
             if not isinstance(own, dict):
                 continue
-            self._roster.see(self.resource.kind, item, is_gone=is_gone)
+            self.roster.see(self.resource.kind, item, is_gone=is_gone)
             own.pop("managedFields", None)
             named = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
-            kept = self._redact(named)
+            kept = self.redact(named)
             if kept is not None:
                 yield kept
 
     def _write(self, frames: Iterable[Frame]) -> None:
-        at = arrival(self._now_ns())
+        at = arrival(self.now_ns())
         for frame in frames:
             event = {"type": frame.type, "object": frame.object}
-            self._file.write({"arrival": at, "event": event})
+            self.file.write({"arrival": at, "event": event})
         self.told.objects = self._followed.objects

@@ -9,10 +9,9 @@ from decimal import Decimal
 from hashlib import blake2b
 
 from replay.importers.borg.events import AttributeEvent, MachineChange, MachineEvent
-from replay.importers.issues import Issues
-from replay.importers.made_nodes import make_node
+from replay.importers.made_objects import amounts, make_node
 from replay.importers.options import ImportOptions
-from replay.importers.shares import amounts
+from replay.importers.records import Issues
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import Delete, Record

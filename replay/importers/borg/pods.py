@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from replay.identity import object_uid
-from replay.importers.borg.events import Constraint, Key, Operator, TaskEvent
+from replay.importers.borg.events import Constraint, Key, Operator, TaskEvent, UsageEvent
 from replay.importers.borg.machines import label_key, label_value, node_name
+from replay.importers.made_objects import NAMESPACE, amounts, make_pod, scaled
 from replay.importers.options import ImportOptions
-from replay.importers.shares import amounts
 from reprieve.kube.v1alpha1.affinity_pb2 import NodeSelectorTerm
-from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.trace.v1alpha1.trace_pb2 import UsageProfile
 
-NAMESPACE = "default"
 GATE = "borg/queued"
 _COLLECTION, _CLASS = "borg/collection", "borg/scheduling-class"
 _HOSTNAME = "kubernetes.io/hostname"
+WINDOWS_MAX = 512
+_Window = tuple[int, Decimal | None, Decimal | None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,31 +74,19 @@ class Task:
 
 
 def class_name(priority: int) -> str:
-    """Return the PriorityClass of a priority."""
+    """Return the PriorityClass whose value is the trace's own priority: its order counts."""
     return f"borg-{priority}"
-
-
-def priority_class(priority: int) -> Object:
-    """Return the class whose value is the trace's own priority: the order is what counts."""
-    result = PriorityClass(value=priority)
-    result.metadata.name = class_name(priority)
-    return Object(priority_class=result)
 
 
 def task_pod(task: Task, options: ImportOptions) -> Pod:
     """Return the task's pod, gated where it was queued; on its node where it ran at the start."""
-    submit, pod = task.submit, Pod()
-    meta = pod.metadata
-    ref = task.ref()
-    meta.name, meta.namespace, meta.uid = ref.name, ref.namespace, ref.uid
-    meta.labels[_COLLECTION] = str(submit.key[0])
+    submit = task.submit
+    pod = make_pod(task.name, "task", amounts(submit.cpu, submit.memory, options))
+    pod.metadata.labels[_COLLECTION] = str(submit.key[0])
     if submit.scheduling_class:
-        meta.labels[_CLASS] = submit.scheduling_class
+        pod.metadata.labels[_CLASS] = submit.scheduling_class
     pod.spec.priority_class_name = class_name(submit.priority)
     pod.spec.priority = submit.priority
-    container = Container(name="task")
-    container.resources.requests.update(amounts(submit.cpu, submit.memory, options))
-    pod.spec.containers.append(container)
     if task.apart:
         _keep_apart(pod)
     if task.constraints:
@@ -146,3 +135,44 @@ def _require(term: NodeSelectorTerm, constraint: Constraint) -> None:
     if moved and value.lstrip("-").isdecimal():
         value = str(int(value) + moved)
     term.match_expressions.add(key=key, operator=name, values=[label_value(value)])
+
+
+def note_usage(task: Task, event: UsageEvent) -> bool:
+    """Add a window to a running task; tell whether windows had to be put together for it.
+
+    Windows count from the sum of the task's runs, since a replay's pod runs them in one.
+    """
+    offset_us = task.ran_us + max(0, event.at_us - (task.running_us or 0))
+    if task.usage and task.usage[-1][0] >= offset_us:
+        return False
+    task.usage.append((offset_us, event.cpu, event.memory))
+    if len(task.usage) <= WINDOWS_MAX:
+        return False
+    task.usage[:] = [
+        _together(first, second)
+        for first, second in zip(task.usage[::2], [*task.usage[1::2], task.usage[-1]], strict=False)
+    ]
+    return True
+
+
+def usage_profile(number: int, windows: Sequence[_Window], options: ImportOptions) -> UsageProfile:
+    """Return the profile of a task's windows."""
+    profile = UsageProfile(id=number)
+    for offset_us, cpu, memory in windows:
+        segment = profile.segments.add(offset_ns=offset_us * 1000)
+        if cpu is not None:
+            segment.cpu_milli = scaled(cpu, options.unit_cpu_milli)
+        if memory is not None:
+            segment.memory_bytes = scaled(memory, options.unit_memory_bytes)
+    if profile.segments:
+        profile.segments[0].offset_ns = 0
+    return profile
+
+
+def _together(first: _Window, second: _Window) -> _Window:
+    return first[0], _larger(first[1], second[1]), _larger(first[2], second[2])
+
+
+def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    known = [each for each in (one, other) if each is not None]
+    return max(known) if known else None

@@ -7,8 +7,9 @@ as observations and never fed. A task's record is written when its end is known,
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from replay.importers.borg.events import (
@@ -24,23 +25,23 @@ from replay.importers.borg.events import (
     TaskEvent,
     UsageEvent,
 )
-from replay.importers.borg.evictions import Evictions
 from replay.importers.borg.machines import Machines, node_name
-from replay.importers.borg.pods import Task, priority_class, task_pod
-from replay.importers.borg.usage import note_usage, usage_profile
+from replay.importers.borg.pods import Task, class_name, note_usage, task_pod, usage_profile
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
+from replay.importers.records import Issues, header_of
 from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import (
     Delete,
+    Evicted,
     Finished,
     Observed,
     PodCreate,
     PodLife,
+    Preempted,
     Record,
+    Removed,
     Scheduled,
 )
 
@@ -48,6 +49,7 @@ _US_NS = 1000
 _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
 # Of what happens at one time: what pods need, pods, what is told of them.
 _NODES, _USAGE, _PODS, _UPDATES, _OBSERVED, _DELETES = range(1, 7)
+_NEAR_US = 5_000_000
 
 
 def borg_trace(
@@ -65,18 +67,14 @@ def borg_trace(
     header.times_recorded = True
     header.cpu_milli_per_unit = options.unit_cpu_milli
     header.memory_bytes_per_unit = options.unit_memory_bytes
-    numbering = Numbering()
     with Drafts() as drafts:
         trace = _Trace(drafts, issues, options)
         for event in events:
             trace.take(event)
         trace.end()
         header.window_end_ns = trace.now_us * _US_NS
-        yield numbering.header(header)
-        for priority in sorted(trace.priorities):
-            yield numbering.record(0, create=priority_class(priority))
-        yield from drafts.records(numbering, Templates(numbering))
-    yield from numbering.issues(issues)
+        classes = {class_name(priority): priority for priority in sorted(trace.priorities)}
+        yield from drafts.trace(header, classes, issues)
 
 
 class _Trace:
@@ -283,3 +281,59 @@ class _Trace:
     def _tell_evictions(self, until_us: int) -> None:
         for record in self._evictions.decided(until_us):
             self._drafts.add(record, _OBSERVED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Happened:
+    at_us: int
+    machine: str
+    priority: int
+    pod: ObjectRef
+
+
+class Evictions:
+    """Holds evictions until it is known what happened around them."""
+
+    def __init__(self, removed_us: Mapping[str, int]) -> None:
+        self._removed_us = removed_us
+        self._waiting: deque[_Happened] = deque()
+        self._scheduled: deque[_Happened] = deque()
+
+    def scheduled(self, task: Task, at_us: int) -> None:
+        """Note that a task was scheduled."""
+        self._scheduled.append(_happened(task, task.machine, at_us))
+
+    def evicted(self, task: Task, machine: str, at_us: int) -> None:
+        """Note an eviction."""
+        self._waiting.append(_happened(task, machine, at_us))
+
+    def decided(self, now_us: int) -> Iterator[Record]:
+        """Yield observations of the evictions that are old enough to be judged."""
+        while self._waiting and self._waiting[0].at_us + _NEAR_US < now_us:
+            each = self._waiting.popleft()
+            observed = Observed(object=each.pod)
+            by = self._preemptor(each)
+            removed_us = self._removed_us.get(each.machine)
+            if removed_us is not None and abs(removed_us - each.at_us) <= _NEAR_US:
+                observed.removed.CopyFrom(Removed(cause="node-lost"))
+            elif by is not None:
+                name = node_name(each.machine)
+                observed.preempted.CopyFrom(Preempted(by=by, node_name=name))
+            else:
+                name = node_name(each.machine)
+                observed.evicted.CopyFrom(Evicted(node_name=name, message="EVICT"))
+            yield Record(at_ns=each.at_us * 1000, observed=observed)
+        oldest_us = self._waiting[0].at_us if self._waiting else now_us
+        while self._scheduled and self._scheduled[0].at_us < oldest_us:
+            self._scheduled.popleft()
+
+    def _preemptor(self, victim: _Happened) -> ObjectRef | None:
+        for each in self._scheduled:
+            here = each.at_us == victim.at_us and each.machine == victim.machine
+            if here and each.priority > victim.priority:
+                return each.pod
+        return None
+
+
+def _happened(task: Task, machine: str, at_us: int) -> _Happened:
+    return _Happened(at_us=at_us, machine=machine, priority=task.submit.priority, pod=task.ref())

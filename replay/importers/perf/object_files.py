@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from replay.importers.kinds import is_carried, to_object
+from replay.importers.kinds import is_carried, read_object
 from replay.importers.perf.go_template import TemplateError, expand, is_template
 from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from services.rpc.errors import FieldError
 
 Raw = Mapping[str, Any]
 
@@ -56,12 +57,7 @@ class ObjectFiles:
 
     def _made(self, name: str, values: Raw) -> Object | None:
         raw = self._raw(name, values)
-        if not is_carried(raw):
-            return None
-        try:
-            return to_object(raw)
-        except FieldError as error:
-            raise TraceError(str(self.path(name)), f"{raw.get('kind')}: {error}") from error
+        return read_object(str(self.path(name)), raw) if is_carried(raw) else None
 
     def _raw(self, name: str, values: Raw) -> Raw:
         text, where = self._text(name), str(self.path(name))
@@ -84,3 +80,19 @@ class ObjectFiles:
                 problem = f"the template cannot be read: {error.strerror or error}"
                 raise TraceError(str(path), problem) from error
         return self._texts[name]
+
+
+class Names:
+    """Names objects by generateName and a number, where upstream draws five letters."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def name(self, meta: ObjectMeta, kind: str) -> None:
+        """Name an object that has no name; one that has keeps it."""
+        if meta.name:
+            return
+        prefix = meta.generate_name or f"{kind.lower()}-"
+        key = (kind, meta.namespace, prefix)
+        meta.name = f"{prefix}{self._counts[key]}"
+        self._counts[key] += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from replay.importers.issues import Issues
 from replay.importers.recording.change import (
     Change,
     ChangeType,
@@ -16,6 +15,7 @@ from replay.importers.recording.change import (
     version,
     version_number,
 )
+from replay.importers.records import Issues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from replay.importers.issues import Issues
 from replay.importers.kinds import to_object
 from replay.importers.recording.change import Raw, kind, ref, version
 from replay.importers.recording.history import Step
-from replay.importers.records import Numbering, Templates
+from replay.importers.records import Issues, Numbering, Templates
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.trace.v1alpha1.trace_pb2 import Delete, Observed, Record
 from services.rpc.errors import FieldError
@@ -53,8 +52,3 @@ class Output:
     def dropped(self, step: Step, name: str, what: str) -> None:
         """Count a change that gives no record."""
         self.issues.add(name, step.where, f"{kind(step.new)}: {what}")
-
-
-def without_status(raw: Raw) -> Raw:
-    """Return the object without its status."""
-    return {name: value for name, value in raw.items() if name != "status"}

@@ -14,17 +14,20 @@ from replay.importers.recording.change import (
     Raw,
     condition,
     deletion_asked,
+    disruption,
     grace_s,
     kind,
     meta,
+    node_name,
+    nominated_node,
     part,
     phase,
     uid,
+    without_status,
 )
 from replay.importers.recording.history import Step
-from replay.importers.recording.lives import pod_life
 from replay.importers.recording.output import Output
-from replay.importers.recording.survey import TERMINAL, ObjectFacts, Survey
+from replay.importers.recording.survey import TERMINAL, ObjectFacts, Survey, pod_life
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import (
     Evicted,
@@ -99,15 +102,15 @@ class PodReading:
             yield self._output.observed(step, made=made)
         elif phase(step.new) in TERMINAL:
             self._output.dropped(step, "ended-pod", "had ended before the recording began")
-        elif self._is_ours(step.new) or part(step.new, "spec").get("nodeName"):
+        elif self._is_ours(step.new) or node_name(step.new):
             yield from self._create(step, step.new, facts)
         if not step.initial:
             yield from self._observe(step, {}, facts)
 
     def _changed(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
         written = self._output.numbering.sequence
-        was_bound = bool(part(old, "spec").get("nodeName"))
-        is_bound = bool(part(step.new, "spec").get("nodeName"))
+        was_bound = bool(node_name(old))
+        is_bound = bool(node_name(step.new))
         if not was_bound and is_bound and not self._is_ours(step.new) and not facts.is_observed:
             yield from self._create(step, step.new, facts)
         elif _wish_changed(old, step.new):
@@ -119,7 +122,8 @@ class PodReading:
             self._output.dropped(step, "status-only", "a change of status that no replay reads")
 
     def _create(self, step: Step, raw: Raw, facts: ObjectFacts) -> Iterator[Record]:
-        carried = self._output.object(step, raw if step.initial else _created(raw))
+        # A new pod goes without the status that an API server gave it at once.
+        carried = self._output.object(step, raw if step.initial else without_status(raw))
         if carried is None:
             return
         self._check_class(step, raw)
@@ -135,19 +139,19 @@ class PodReading:
     def _observe(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
         """Yield what the cluster did to the pod."""
         new, out = step.new, self._output
-        node = str(part(new, "spec").get("nodeName") or "")
-        nominated = str(part(new, "status").get("nominatedNodeName") or "")
-        if nominated != str(part(old, "status").get("nominatedNodeName") or ""):
+        node = node_name(new)
+        nominated = nominated_node(new)
+        if nominated != nominated_node(old):
             yield out.observed(step, nominated=Nominated(node_name=nominated))
         before, after = condition(old, "PodScheduled"), condition(new, "PodScheduled")
         if after.get("status") == "False" and _words(before) != _words(after):
             message, reason = _words(after)
             failed = FailedScheduling(message=message, reason=reason)
             yield out.observed(step, failed_scheduling=failed)
-        if node and not part(old, "spec").get("nodeName"):
+        if node and not node_name(old):
             waited_ns = step.at_ns - facts.created_ns
             yield out.observed(step, scheduled=Scheduled(node_name=node, waited_ns=waited_ns))
-        if _disruption(new) == "PreemptionByScheduler" and _disruption(old) != _disruption(new):
+        if disruption(new) == "PreemptionByScheduler" and disruption(old) != disruption(new):
             yield out.observed(step, preempted=Preempted(node_name=node))
         reached = phase(new)
         if reached != phase(old):
@@ -168,16 +172,16 @@ class PodReading:
 
     def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
         cause = self._cause(step, old, facts)
-        if not cause or not (self._is_ours(old) or part(old, "spec").get("nodeName")):
+        if not cause or not (self._is_ours(old) or node_name(old)):
             return
         asked_s = grace_s(step.new)
         own_s = part(step.new, "spec").get("terminationGracePeriodSeconds", 30)
-        bound = bool(part(step.new, "spec").get("nodeName"))
+        bound = bool(node_name(step.new))
         yield self._output.delete(step, cause, asked_s if bound and asked_s != own_s else None)
 
     def _cause(self, step: Step, old: Raw, facts: ObjectFacts) -> str:
         """Return who asked for a deletion; "" for the cluster, which a replay is itself."""
-        reason = _disruption(step.new)
+        reason = disruption(step.new)
         if reason in _BY_THE_CLUSTER:
             return ""
         if phase(old) in TERMINAL:
@@ -225,11 +229,6 @@ def _words(scheduled: Raw) -> tuple[str, str]:
     return str(scheduled.get("message") or ""), str(scheduled.get("reason") or "")
 
 
-def _disruption(raw: Raw) -> str:
-    target = condition(raw, "DisruptionTarget")
-    return str(target.get("reason") or "") if target.get("status") == "True" else ""
-
-
 def _is_component(actor: str) -> bool:
     """Tell whether a user of the API is a part of the cluster itself."""
     return actor.startswith(("system:kube-", "system:serviceaccount:kube-system:", "system:node:"))
@@ -248,7 +247,7 @@ def _deletion_changed(old: Raw, new: Raw) -> bool:
 
 
 def _removal(last: Raw) -> str:
-    status, reason = part(last, "status"), _disruption(last)
+    status, reason = part(last, "status"), disruption(last)
     if reason == "PreemptionByScheduler":
         return "preempted"
     if status.get("reason") == "Evicted":
@@ -284,8 +283,3 @@ def _wished(raw: Raw) -> Raw:
         own.pop(name, None)
     spec.pop("nodeName", None)
     return {"apiVersion": raw.get("apiVersion"), "kind": "Pod", "metadata": own, "spec": spec}
-
-
-def _created(raw: Raw) -> Raw:
-    """Return a new pod without the status that an API server gave it at once."""
-    return {name: value for name, value in raw.items() if name != "status"}

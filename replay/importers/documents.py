@@ -1,20 +1,17 @@
-"""The documents of a YAML file, read fast where documents repeat each other.
-
-Manifests of thousands of pods differ in a name or two. The text of a document is therefore cut into
-the blocks of its outermost mapping, and blocks that were read before are taken from a cache. That
-is exact: a cut is made only before a line "key:" at the mapping's own indentation, each piece is
-read on its own, and unless every piece reads as a mapping of one key (an open quote, an open
-bracket, an alias whose anchor stands elsewhere all fail) the document is read whole instead.
-What is returned is shared between documents and must not be changed.
-"""
+"""The values of JSON and YAML files, with their places."""
 
 from __future__ import annotations
 
+import io
+import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
+import orjson
 import yaml
+
+from replay.trace.errors import TraceError
 
 _MARK = re.compile(r"---(?:[ \t].*)?$|---$")
 _END = re.compile(r"\.\.\.\s*$")
@@ -24,6 +21,8 @@ _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*$")
 _WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
 _CACHED_MAX = 8192
 _CUT_KEYS = frozenset({"metadata"})
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_DECODER = json.JSONDecoder()
 
 
 class YamlDocumentError(ValueError):
@@ -39,7 +38,15 @@ class _CutError(ValueError):
 
 
 class YamlDocuments:
-    """Reads the documents of files, remembering blocks from one to the next."""
+    """Reads the documents of files, fast where documents repeat each other.
+
+    Manifests of thousands of pods differ in a name or two. The text of a document is therefore cut
+    into the blocks of its outermost mapping, and blocks that were read before are taken from a
+    cache. That is exact: a cut is made only before a line "key:" at the mapping's own indentation,
+    each piece is read on its own, and unless every piece reads as a mapping of one key (an open
+    quote, an open bracket, an alias whose anchor stands elsewhere all fail) the document is read
+    whole instead. What is returned is shared between documents and must not be changed.
+    """
 
     def __init__(self) -> None:
         self._cache: dict[str, Any] = {}
@@ -111,6 +118,20 @@ class YamlDocuments:
         return known
 
 
+def yaml_values(
+    file: BinaryIO, name: str, documents: YamlDocuments | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield each document of a YAML file with its place, "FILE, line N". Raises TraceError."""
+    try:
+        lines = io.TextIOWrapper(file, encoding="utf-8-sig")
+        for line, document in (documents or YamlDocuments()).read(lines):
+            yield f"{name}, line {line}", document
+    except YamlDocumentError as error:
+        raise TraceError(f"{name}, line {error.line}", f"is no YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(name, f"is no UTF-8: {error}") from error
+
+
 def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]]]:
     """Yield key, text behind it and lines of each block at `indent`."""
     key, rest, block = "", "", list[str]()
@@ -143,3 +164,54 @@ def _load(text: str, first: int) -> Any:
         raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
     except (yaml.YAMLError, ValueError) as error:
         raise YamlDocumentError(str(error), first) from error
+
+
+class CutShortError(TraceError):
+    """The stream ends within a value, as a recorder that was stopped leaves it."""
+
+
+def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value with its place, "FILE, line N". Memory is bounded by the largest value.
+
+    Values stand one a line, over many lines, or end to end, as `kubectl get -w -o json` prints.
+    Raises TraceError with the line at which a value that is no JSON begins; CutShortError where the
+    last one is not complete.
+    """
+    pending, first, depth = list[bytes](), 1, 0
+    for number, line in enumerate(file, 1):
+        if not pending:
+            if line.isspace():
+                continue
+            first = number
+            try:
+                yield f"{name}, line {first}", orjson.loads(line)
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                continue
+        pending.append(line)
+        bare = _STRING.sub(b"", line)
+        depth += bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+        if depth <= 0:
+            yield from _values(b"".join(pending), f"{name}, line {first}")
+            pending.clear()
+            depth = 0
+    if pending:
+        raise CutShortError(f"{name}, line {first}", "a JSON value is not complete")
+
+
+def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
+    try:
+        yield where, orjson.loads(data)
+        return
+    except orjson.JSONDecodeError as error:
+        problem = str(error)
+    try:
+        text = data.decode()
+        at = 0
+        while text[at:].strip():
+            at += len(text[at:]) - len(text[at:].lstrip())
+            value, at = _DECODER.raw_decode(text, at)
+            yield where, value
+    except ValueError as error:
+        raise TraceError(where, f"is no JSON: {problem}") from error

@@ -1,14 +1,20 @@
-"""Nodes for traces that have none: made by number and size, or taken from another trace."""
+"""Objects of traces that are no Kubernetes objects: nodes, pods, priority classes, and amounts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 
 from replay.identity import object_uid
 from replay.importers.options import ImportOptions
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+NAMESPACE = "default"
 
 
 def machine_amounts(options: ImportOptions) -> Mapping[str, str]:
@@ -31,6 +37,28 @@ def make_node(name: str, capacity: Mapping[str, str], allocatable: Mapping[str, 
     return node
 
 
+def make_pod(name: str, container: str, requests: Mapping[str, str]) -> Pod:
+    """Return a pod of one container, in NAMESPACE."""
+    pod = Pod()
+    pod.metadata.name, pod.metadata.namespace = name, NAMESPACE
+    pod.metadata.uid = object_uid("Pod", NAMESPACE, name)
+    pod.spec.containers.add(name=container).resources.requests.update(requests)
+    return pod
+
+
+def pod_ref(pod: Pod) -> ObjectRef:
+    """Return the name of a pod for a record."""
+    meta = pod.metadata
+    return ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def priority_class(name: str, value: int) -> Object:
+    """Return a class that pods name."""
+    result = PriorityClass(value=value)
+    result.metadata.name = name
+    return Object(priority_class=result)
+
+
 def made_nodes(amounts: Mapping[str, str], options: ImportOptions) -> Iterator[Node]:
     """Yield `options.made_nodes` nodes.
 
@@ -51,3 +79,21 @@ def with_nodes(records: Iterable[Record], nodes: Sequence[Node]) -> Iterator[Rec
         yield record
         for number, node in enumerate(nodes, record.sequence + 1):
             yield Record(at_ns=record.at_ns, sequence=number, create=Object(node=node))
+
+
+def scaled(share: Decimal, unit: int) -> int:
+    """Return `share` of `unit`, rounded up; equal shares stay equal, so that what fitted fits."""
+    return int((share * unit).to_integral_value(ROUND_CEILING))
+
+
+def amounts(
+    cpu: Decimal | None, memory: Decimal | None, options: ImportOptions, percent: int = 100
+) -> dict[str, str]:
+    """Return quantities of the shares that are known, `percent` of them."""
+    factor = Decimal(percent) / 100
+    result = {}
+    if cpu is not None:
+        result["cpu"] = f"{scaled(cpu * factor, options.unit_cpu_milli)}m"
+    if memory is not None:
+        result["memory"] = str(scaled(memory * factor, options.unit_memory_bytes))
+    return result
