@@ -8,26 +8,9 @@ from typing import Any
 import click
 
 from replay.cli.errors import FAILED, ExitError
+from replay.cli.parameters import Parsed
 from replay.whatif.assertions import Assertion, failures, parse_assertion
 from replay.whatif.facts import RunFacts
-from replay.whatif.figures import FigureError
-
-
-class _Check(click.ParamType[Assertion]):
-    """A check such as "preempted{priority<1000} == 0"."""
-
-    name = "CHECK"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Assertion:
-        """Return the check."""
-        if isinstance(value, Assertion):
-            return value
-        try:
-            return parse_assertion(value)
-        except FigureError as error:
-            self.fail(str(error), param, ctx)
 
 
 def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -35,7 +18,7 @@ def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:
     option = click.option(
         "--assert",
         "assertions",
-        type=_Check(),
+        type=Parsed("CHECK", parse_assertion),
         multiple=True,
         help="End with exit code 1 unless a figure is as it should be: "
         "'preempted{priority<1000} == 0', 'waited_p99{class=web} <= 30' (seconds). Can be given "

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from replay.backends.errors import BackendError, ConfigurationError
 from replay.cli.assertions import assert_option, check_all
 from replay.cli.compare_runs_output import Compared, show
-from replay.cli.errors import REFUSED, SERVICE, ExitError, os_problem
+from replay.cli.errors import refusing
+from replay.cli.parameters import FOLDER, output_option
 from replay.results.errors import RunError
 from replay.results.run_directory import MANIFEST, RunDirectory
 from replay.whatif.assertions import Assertion
@@ -29,19 +29,13 @@ from replay.whatif.flip import Side, flipped_by
 @click.option(
     "--run",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Where to leave the two runs of a trace, as a and b. Default: runs/compare-N.",
 )
 @click.option("--no-explain", is_flag=True, help="Do not tell the runs again to find what flipped.")
 @assert_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json"]),
-    default="table",
-    show_default=True,
-    help="For people, with names of pods, or for programs.",
-)
+@output_option("table", "wide", "json", meaning="For people, with names of pods, or for programs.")
+@refusing(RunError, FigureError)
 def command(
     *,
     paths: tuple[str, ...],
@@ -70,14 +64,9 @@ def command(
         path_a, path_b = map(Path, paths)
     else:
         raise click.UsageError("give two run directories, or a trace with --a or --b")
-    try:
-        compared = _compared(path_a, path_b, explains=not no_explain)
-        show(compared, output)
-        check_all(assertions, compared.facts_b, compared.facts_a)
-    except (RunError, ConfigurationError, FigureError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        raise ExitError(SERVICE, str(error)) from error
+    compared = _compared(path_a, path_b, explains=not no_explain)
+    show(compared, output)
+    check_all(assertions, compared.facts_b, compared.facts_a)
 
 
 def _runs(
@@ -93,14 +82,10 @@ def _runs(
         except ValueError as error:
             raise click.UsageError(f"{options!r}: {error}") from error
         replay_command.make_context("replay", list(chosen[-1]))
-    try:
+    with refusing(RunError, CellError, OSError):
         base = folder or RunDirectory.create_next("compare").path
         for name, arguments in zip("ab", chosen, strict=True):
             run_into(base / name, arguments, base / f"{name}.log")
-    except (RunError, CellError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
     return base / "a", base / "b"
 
 

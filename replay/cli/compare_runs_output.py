@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import click
-import orjson
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from replay.cli.parameters import echo_json
 from replay.results.durations import simulated
 from replay.whatif.comparison import KINDS, Comparison, FigureChange, Group
 from replay.whatif.divergence import Divergence, told
@@ -43,8 +42,7 @@ class Compared:
 def show(compared: Compared, output: str) -> None:
     """Print a comparison: table, wide (with names of pods) or json."""
     if output == "json":
-        text = orjson.dumps(_mapping(compared), option=orjson.OPT_INDENT_2)
-        click.echo(text.decode())
+        echo_json(_mapping(compared))
         return
     console = Console()
     console.print(f"A: {escape(compared.path_a)}\nB: {escape(compared.path_b)}\n", highlight=False)

@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from replay.cli.parameters import TRACE_FILE
-from replay.cli.trace_output import write_trace
-from replay.cli.traces import TraceArguments, trace_options
+from replay.cli.traces import TraceArguments, trace_options, write_trace
 
 
 @click.command(name="convert")

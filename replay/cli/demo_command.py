@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 
 from replay.bundled import bundled
+from replay.cli.parameters import FOLDER
 
 
 @click.command(name="demo")
 @click.option(
     "--run",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     default=Path("runs/demo"),
     show_default=True,
     help="Where to leave the results; a former run is replaced.",

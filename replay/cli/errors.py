@@ -23,16 +23,28 @@ class ExitError(Exception):
 
 
 @contextlib.contextmanager
+def refusing(*errors: type[Exception]) -> Iterator[None]:
+    """Turn `errors` into the exit code for what is refused, and a broken service into its own."""
+    from replay.backends.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
+
+    refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
+    try:
+        yield
+    except refused as error:
+        text = os_problem(error) if isinstance(error, OSError) else str(error)
+        raise ExitError(REFUSED, text) from error
+    except BackendError as error:
+        notes = getattr(error, "__notes__", [])
+        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
+
+
+@contextlib.contextmanager
 def refusing_traces() -> Iterator[None]:
     """Turn a trace that cannot be read or written into the exit code for what is refused."""
     from replay.trace.errors import TraceError  # noqa: PLC0415 - loaded when needed
 
-    try:
+    with refusing(TraceError, OSError):
         yield
-    except TraceError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def os_problem(error: OSError) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from replay.bundled import bundled
-from replay.cli.errors import REFUSED, ExitError, os_problem
+from replay.cli.errors import REFUSED, ExitError, refusing
+from replay.cli.parameters import FOLDER
 
 _MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that using an example in place leaves in it."""
@@ -20,7 +21,7 @@ _MADE = frozenset({"__pycache__", "node_modules"})
     "-o",
     "--output",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     required=True,
     help="The folder, which is made where it is missing.",
 )
@@ -41,13 +42,11 @@ def command(*, folder: Path, force: bool) -> None:
     if taken and not force:
         more = f", and {len(taken) - 1} others" if len(taken) > 1 else ""
         raise ExitError(REFUSED, f"{taken[0]} is there{more}: name another folder, or give --force")
-    try:
+    with refusing(OSError):
         for path, target in wanted.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             click.echo(target)
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def _files(folder: Path) -> Iterator[Path]:

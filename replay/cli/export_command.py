@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import orjson
 
-from replay.cli.errors import REFUSED, ExitError, os_problem
+from replay.cli.errors import refusing
+from replay.cli.parameters import run_argument
 from replay.results.chrome_trace import TraceEvent, trace_events
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
@@ -19,7 +20,7 @@ _EVENTS_PER_WRITE = 2000
 
 
 @click.command(name="export")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@run_argument
 @click.option(
     "--format",
     "_format",
@@ -35,6 +36,7 @@ _EVENTS_PER_WRITE = 2000
     required=True,
     help="Where to write it; a name that ends in .gz is compressed.",
 )
+@refusing(RunError, OSError)
 def command(*, run: Path, _format: str, output: Path) -> None:
     """Export a run over simulated time: each node with its pods, and the pods that wait.
 
@@ -51,10 +53,6 @@ def command(*, run: Path, _format: str, output: Path) -> None:
         with RunTables(RunDirectory.open(run)) as tables:
             count = _write(partial, trace_events(tables))
         partial.replace(output)
-    except RunError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
     finally:
         partial.unlink(missing_ok=True)
     click.echo(f"{output}: {count:,} trace events", err=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from replay.cli.parameters import DURATION, TRACE_FILE
-from replay.cli.trace_output import write_trace
+from replay.cli.traces import write_trace
 from replay.generate.options import GenerateOptions
 from replay.generate.presets import PRESETS
 from replay.generate.workload import generate

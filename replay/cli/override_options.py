@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from replay.cli.errors import REFUSED, ExitError
+from replay.cli.errors import refusing
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
-
-
-@contextlib.contextmanager
-def refusing_overrides() -> Iterator[None]:
-    """Turn an override that cannot be made into the exit code for what is refused."""
-    try:
-        yield
-    except OverrideError as error:
-        raise ExitError(REFUSED, str(error)) from error
 
 
 def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options; the command receives one argument, `overrides`."""
 
-    def with_overrides(
-        sets: tuple[str, ...],
-        drop_nodes: str,
-        scale_nodes: str,
-        arrivals: str,
-        usage: tuple[str, ...],
-        **rest: Any,
-    ) -> Any:
-        with refusing_overrides():
-            overrides = Overrides.parse(sets, drop_nodes, scale_nodes, arrivals, usage)
-        return command(overrides=overrides, **rest)
+    def with_overrides(**given: Any) -> Any:
+        with refusing(OverrideError):
+            overrides = Overrides.parse(*(given.pop(name) for name in _NAMES))
+        return command(overrides=overrides, **given)
 
     functools.update_wrapper(with_overrides, command)
     for option in reversed(_OPTIONS):
@@ -44,6 +27,7 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_overrides
 
 
+_NAMES = ("sets", "drop_nodes", "scale_nodes", "arrivals", "usage")
 _OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
     click.option(
         "--set",

@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from replay.cli.errors import REFUSED, ExitError
+from replay.cli.errors import refusing
+from replay.cli.parameters import output_option, run_argument, write
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.table_writer import TableWriter
@@ -23,17 +24,11 @@ _NULL = "<none>"
 
 
 @click.command(name="query")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@run_argument
 @click.argument("sql", required=False)
 @click.option("--tables", "lists", is_flag=True, help="List the tables and their columns.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="For people, for programs or for spreadsheets.",
-)
+@output_option("table", "json", "csv", meaning="For people, for programs or for spreadsheets.")
+@refusing(RunError)
 def command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
     """Ask a run's tables in DuckDB's SQL.
 
@@ -49,18 +44,15 @@ def command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
         FROM preemptions GROUP BY by_name ORDER BY victims DESC' > preemptors.csv
     """
     if lists:
-        _print_tables(lambda text: click.echo(text, nl=False))
+        _print_tables()
         return
     if not sql:
         raise click.UsageError("give a SELECT, or --tables for what can be asked")
-    try:
-        with RunTables(RunDirectory.open(run)) as tables:
-            _OUTPUTS[output](tables.ask(sql))
-    except RunError as error:
-        raise ExitError(REFUSED, str(error)) from error
+    with RunTables(RunDirectory.open(run)) as tables:
+        _OUTPUTS[output](tables.ask(sql))
 
 
-def _print_tables(write: Callable[[str], object]) -> None:
+def _print_tables() -> None:
     for table in TABLES.values():
         write(f"{table.name}: a row is {table.row}\n")
         columns = TableWriter(("  COLUMN", "TYPE", "MEANING"), write)
@@ -70,7 +62,7 @@ def _print_tables(write: Callable[[str], object]) -> None:
 
 def _table(answer: Answer) -> None:
     columns = [name.upper() for name in answer.columns]
-    table = TableWriter(columns, lambda text: click.echo(text, nl=False))
+    table = TableWriter(columns, write)
     for batch in answer.batches():
         table.rows([[_cell(value) for value in row] for row in batch])
 

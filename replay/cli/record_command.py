@@ -8,17 +8,17 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from replay.cli.endings import Endings
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, refusing_traces
-from replay.cli.parameters import DURATION, TRACE_FILE
-from replay.cli.trace_output import write_trace
+from replay.cli.interrupts import Endings
+from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, Parsed
+from replay.cli.traces import write_trace
 from replay.record.errors import (
     AllRefusedError,
     ApiError,
@@ -35,18 +35,16 @@ _PERIOD_S = 0.25
 _EXTRA = 'recording needs the extra: pip install "reprieve[record]"'
 
 
-class UsageWish(click.ParamType[str]):
-    """Where usage comes from: "auto", "kubelet", "metrics", "prometheus=URL" or "off"."""
+_USAGE = "auto|kubelet|metrics|prometheus=URL|off"
 
-    name = "auto|kubelet|metrics|prometheus=URL|off"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the wish."""
-        url = str(value).removeprefix("prometheus=")
-        is_url = url != value and url.startswith(("http://", "https://"))
-        if not is_url and value not in {"auto", "kubelet", "metrics", "off"}:
-            self.fail(f"{value!r} is no source of usage; write {self.name}", param, ctx)
-        return str(value)
+def _usage_wish(text: str) -> str:
+    """Return where usage is to come from."""
+    url = text.removeprefix("prometheus=")
+    is_url = url != text and url.startswith(("http://", "https://"))
+    if not is_url and text not in {"auto", "kubelet", "metrics", "off"}:
+        raise ValueError(f"{text!r} is no source of usage; write {_USAGE}")
+    return text
 
 
 @click.command(name="record")
@@ -68,9 +66,9 @@ class UsageWish(click.ParamType[str]):
 @click.option(
     "--usage",
     "usage_wish",
-    type=UsageWish(),
+    type=Parsed(_USAGE, _usage_wish),
     default="auto",
-    metavar=UsageWish.name,
+    metavar=_USAGE,
     show_default=True,
     help="Where what pods use comes from: kubelets tell most, metrics.k8s.io memory and CPU.",
 )
@@ -92,7 +90,7 @@ class UsageWish(click.ParamType[str]):
 )
 @click.option(
     "--frames",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Keep what was received in this folder, as `watch` recordings. [default: TRACE.frames, "
     "removed once the trace is written]",
 )

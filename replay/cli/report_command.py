@@ -6,20 +6,22 @@ from pathlib import Path
 
 import click
 
-from replay.cli.errors import REFUSED, ExitError
+from replay.cli.errors import refusing
+from replay.cli.parameters import run_argument
 from replay.report.report import write_report
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 
 
 @click.command(name="report")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@run_argument
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Where to write it. Default: report.html in RUN.",
 )
+@refusing(RunError)
 def command(*, run: Path, output: Path | None) -> None:
     """Write a run's report: one HTML file that opens in any browser, without a network.
 
@@ -32,8 +34,5 @@ def command(*, run: Path, output: Path | None) -> None:
       reprieve report runs/today
       reprieve report runs/today -o today.html
     """
-    try:
-        path = write_report(RunDirectory.open(run), output)
-    except RunError as error:
-        raise ExitError(REFUSED, str(error)) from error
+    path = write_report(RunDirectory.open(run), output)
     click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from replay.cli.main import LazyGroup
 
 _SERVICES = {
     "queue": "The pods that wait to be scheduled.",
@@ -13,22 +13,12 @@ _SERVICES = {
 }
 
 
-class _Services(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        del ctx
-        return list(_SERVICES)
+class _Services(LazyGroup):
+    found = _SERVICES
+    title = "Services"
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        del ctx
-        if cmd_name not in _SERVICES:
-            return None
-        found: click.Command = importlib.import_module(f"services.{cmd_name}.__main__").main
-        return found
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
-        with formatter.section("Services"):
-            formatter.write_dl(list(_SERVICES.items()))
+    def place(self, name: str) -> str:
+        return f"services.{name}.__main__:main"
 
 
 @click.group(cls=_Services, name="serve")

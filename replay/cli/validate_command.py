@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import click
-import orjson
 import yaml
 
+from replay.cli.parameters import echo_json, output_option, write
 from replay.cli.traces import TraceArguments, trace_options
 from replay.results.durations import simulated
 from replay.trace.validate import Report, validate
@@ -13,13 +13,9 @@ from replay.trace.validate import Report, validate
 
 @click.command(name="validate")
 @trace_options
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="For people, 80 columns or each line whole, or for programs.",
+@output_option(
+    *("table", "wide", "json", "yaml"),
+    meaning="For people, 80 columns or each line whole, or for programs.",
 )
 def command(trace: TraceArguments, output: str) -> None:
     """Read a whole trace, and say what a replay would get and what of it is not simulated.
@@ -37,10 +33,10 @@ def command(trace: TraceArguments, output: str) -> None:
     report = validate(trace.records())
     match output:
         case "json":
-            click.echo(orjson.dumps(_mapping(report), option=orjson.OPT_INDENT_2))
+            echo_json(_mapping(report))
         case "yaml":
             text = yaml.safe_dump(_mapping(report), sort_keys=False, allow_unicode=True)
-            click.echo(text, nl=False)
+            write(text)
         case _:
             _print(report, wide=output == "wide")
 

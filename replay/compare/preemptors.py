@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay.compare.recorded import Kind, RecordedDecision
-from replay.importers.recording.change import Raw, kind, part
 from replay.importers.documents import json_values
+from replay.importers.recording.change import Raw, kind, part
 from replay.trace.compression import head, open_plain
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 
