@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Iterator
 
 from replay.generate.draw import Draw
-from replay.generate.options import SECOND_NS
 from replay.generate.shapes import (
     NODE_SHAPES,
     POD_SIZES,
@@ -21,6 +20,7 @@ from replay.generate.shapes import (
     pod_template,
     priority_class,
 )
+from replay.generate.workload import SECOND_NS
 from replay.identity import object_uid
 from replay.importers.records import Numbering
 from reprieve.trace.v1alpha1.trace_pb2 import Header, PodCreate, PodLife, Record, Template

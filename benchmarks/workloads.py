@@ -16,7 +16,7 @@ from google.protobuf.struct_pb2 import Value
 from replay.generate.shapes import GI, NodeShape, node, pod_template
 from replay.identity import object_uid
 from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.perf.object_files import ObjectFiles
+from replay.importers.perf.made import ObjectFiles
 from replay.importers.perf.run import Run
 from replay.importers.perf.workload import Workload
 from replay.importers.records import Issues, Numbering, Templates

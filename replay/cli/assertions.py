@@ -9,8 +9,8 @@ import click
 
 from replay.cli.errors import FAILED, ExitError
 from replay.cli.parameters import Parsed
-from replay.whatif.assertions import Assertion, failures, parse_assertion
 from replay.whatif.facts import RunFacts
+from replay.whatif.figures import Assertion, failures, parse_assertion
 
 
 def assert_option(command: Callable[..., Any]) -> Callable[..., Any]:

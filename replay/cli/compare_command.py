@@ -13,13 +13,11 @@ from replay.cli.errors import refusing
 from replay.cli.parameters import FOLDER, output_option
 from replay.results.errors import RunError
 from replay.results.run_directory import MANIFEST, RunDirectory
-from replay.whatif.assertions import Assertion
-from replay.whatif.cell_run import CellError, run_into
 from replay.whatif.comparison import compare
-from replay.whatif.divergence import first_divergence
 from replay.whatif.facts import read_facts
-from replay.whatif.figures import FigureError
-from replay.whatif.flip import Side, flipped_by
+from replay.whatif.figures import Assertion, FigureError
+from replay.whatif.flip import Side, first_divergence, flipped_by
+from replay.whatif.sweep import CellError, run_into
 
 
 @click.command(name="compare")

@@ -13,9 +13,9 @@ from rich.table import Table
 from replay.cli.parameters import echo_json
 from replay.results.durations import simulated
 from replay.whatif.comparison import KINDS, Comparison, FigureChange, Group
-from replay.whatif.divergence import Divergence, told
 from replay.whatif.facts import RunFacts
 from replay.whatif.figures import FIGURES
+from replay.whatif.flip import Divergence, told
 from reprieve.trace.v1alpha1 import trace_pb2
 
 _GROUPS_SHOWN = 12

@@ -8,9 +8,8 @@ import click
 
 from replay.cli.parameters import DURATION, TRACE_FILE
 from replay.cli.traces import write_trace
-from replay.generate.options import GenerateOptions
 from replay.generate.presets import PRESETS
-from replay.generate.workload import generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.results.durations import simulated
 
 _DEFAULTS = GenerateOptions()

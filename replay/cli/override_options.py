@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from replay.cli.errors import refusing
-from replay.overrides.errors import OverrideError
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 
 

@@ -10,7 +10,7 @@ from replay.cli.errors import LOOP, ExitError, refusing
 from replay.cli.interrupts import Interrupts
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments
-from replay.overrides.errors import OverrideError
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.tally import Tally

@@ -16,10 +16,9 @@ from replay.cli.playing import play, profile_names
 from replay.cli.progress import counted
 from replay.cli.traces import TraceArguments
 from replay.compare.findings import Finding, Outcome, Report
-from replay.compare.formats import Kept, kept, without_outcomes
 from replay.compare.free_run import Agreement, Landed, RecordedOutcomes, has_outcomes
 from replay.compare.recorded import Kind
-from replay.compare.run import CompareSettings, compare_recorded
+from replay.compare.run import CompareSettings, Kept, compare_recorded, kept, without_outcomes
 from replay.overrides.overrides import Overrides
 from replay.results.table_writer import TableWriter
 from replay.runner import Settings

@@ -15,15 +15,14 @@ from replay.cli.override_options import override_options
 from replay.cli.parameters import DURATION, FOLDER, MOMENT, SHARE, output_option
 from replay.cli.playing import play
 from replay.cli.traces import TraceArguments, trace_options
-from replay.overrides.errors import OverrideError
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.summary_output import render
 from replay.runner import Finished, Settings
-from replay.whatif.assertions import Assertion
 from replay.whatif.facts import read_facts
-from replay.whatif.figures import FigureError
+from replay.whatif.figures import Assertion, FigureError
 from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -297,7 +296,7 @@ def command(
 
 def _report(run: RunDirectory, *, quiet: bool) -> None:
     """Leave tables and the report; the run itself is whole without them."""
-    from replay.report.report import write_report  # noqa: PLC0415 - loaded when needed
+    from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     try:
         path = write_report(run)

@@ -8,7 +8,7 @@ import click
 
 from replay.cli.errors import refusing
 from replay.cli.parameters import run_argument
-from replay.report.report import write_report
+from replay.report.page import write_report
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 

@@ -15,10 +15,8 @@ from replay.cli.parameters import FOLDER
 from replay.cli.progress import counted
 from replay.results.errors import RunError
 from replay.whatif.figures import FIGURES
-from replay.whatif.grid import Axis, Cell, GridError, cells, parse_axis
-from replay.whatif.plot import plot
-from replay.whatif.sweep import Finished, run_sweep
-from replay.whatif.sweep_table import Row, cells_csv, table, table_csv
+from replay.whatif.sweep import Axis, Cell, Finished, GridError, cells, parse_axis, run_sweep
+from replay.whatif.sweep_table import Row, cells_csv, plot, table, table_csv
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3

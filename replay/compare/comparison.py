@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -9,15 +10,31 @@ from replay.compare.evictions import judged_eviction
 from replay.compare.explain import Asked, Explainer, Explanation, Reason
 from replay.compare.findings import Finding
 from replay.compare.missing import Missing
-from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
-from replay.compare.state import Cluster, RecordedState, Sight
+from replay.compare.recorded import (
+    Cluster,
+    Kind,
+    RecordedDecision,
+    RecordedEvent,
+    RecordedState,
+    Recording,
+    Sight,
+)
 from replay.compare.verdict import Ground, Verdict, judged
-from replay.compare.versions import CHANGE
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
 EXPLAINED_MAX = 2_000
 """How many differences an explanation is looked for; each takes up to some dozens of verdicts."""
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
+RULES = "v1.34"
+"""The rules that the changes below are changes of."""
+
+CHANGED_RULES = "v1.36"
+_CHANGED_IN = (1, 36)
+CHANGE = (
+    "NodeResourcesBalancedAllocation scores the change of a node's balance "
+    "(v1.36, kubernetes#135573)"
+)
 
 
 class Judge(Asked, Protocol):
@@ -168,3 +185,11 @@ def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
     if recorded.old is None:
         return scheduler_pb2.Event(at_ns=at_ns, add=recorded.new)
     return scheduler_pb2.Event(at_ns=at_ns, update=recorded.new)
+
+
+def changed_rules(kubernetes_version: str, rules: str) -> str:
+    """Return the rules that a recording of that version is also judged by, "" for none."""
+    match = _VERSION.match(kubernetes_version)
+    if match is None or rules not in {"", RULES}:
+        return ""
+    return CHANGED_RULES if (int(match[1]), int(match[2])) >= _CHANGED_IN else ""

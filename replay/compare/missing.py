@@ -11,8 +11,7 @@ from collections.abc import Callable, Container, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from replay.compare.explain import Asked, Explanation, Reason
-from replay.compare.recorded import Kind, RecordedDecision
-from replay.compare.state import Cluster
+from replay.compare.recorded import Cluster, Kind, RecordedDecision
 from replay.compare.verdict import judged
 from replay.trace.features import pod_features
 from reprieve.kube.v1alpha1.affinity_pb2 import PodAffinityTerm

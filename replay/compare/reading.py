@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from replay.compare.beside import (
+    KnownPod,
+    MarkedVictim,
+    decision_log,
+    in_decided_order,
+    recorded_preemptors,
+    with_victims,
+)
 from replay.compare.evictions import EVICTED
-from replay.compare.order import decision_log, in_decided_order
-from replay.compare.preemptors import KnownPod, MarkedVictim, recorded_preemptors, with_victims
 from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
-from replay.compare.texts import PREEMPTION_MARK
+from replay.compare.verdict import PREEMPTION_MARK
 from replay.importers.kinds import to_object
 from replay.importers.recording.change import (
     Change,

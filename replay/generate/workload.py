@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from google.protobuf.struct_pb2 import Value
 
 from replay.generate.draw import Draw
-from replay.generate.options import SECOND_NS, GenerateOptions
 from replay.generate.shapes import (
     NODE_SHAPES,
     POD_SIZES,
@@ -31,21 +30,14 @@ from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
 from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    ControllerPod,
-    Header,
-    PodCreate,
-    PodLife,
-    Record,
-    Template,
-    UsageProfile,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 
 NAMESPACE = "default"
 MIB = 1 << 20
 _GROUPS = 6
 _GUARDED = TIERS[:3]
 """The tiers that others preempt."""
+SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +51,7 @@ class _Shape:
     pod: Pod
 
 
-def generate(options: GenerateOptions) -> Iterator[Record]:
+def generate(options: GenerateOptions) -> Iterator[trace_pb2.Record]:
     """Yield the workload's trace; times are relative and begin at 0."""
     return _Workload(options).records()
 
@@ -72,11 +64,11 @@ class _Workload:
         self._shapes = _shapes()
         self._replicas = self._split_replicas()
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[trace_pb2.Record]:
         """Yield the trace."""
         options = self._options
         yield self._numbering.header(
-            Header(
+            trace_pb2.Header(
                 source="synthetic",
                 importer="generate 1",
                 options=options.as_text(),
@@ -111,7 +103,7 @@ class _Workload:
         for index in range(len(self._replicas)):
             yield self._draw.below(max(1, window_ns // 4), "roll-out", index), "deployment", index
 
-    def _cluster(self) -> Iterator[Record]:
+    def _cluster(self) -> Iterator[trace_pb2.Record]:
         for tier in TIERS:
             yield self._numbering.record(0, create=priority_class(tier))
         for index in range(self._options.nodes):
@@ -119,14 +111,14 @@ class _Workload:
             zone = f"zone-{index % self._options.zones}"
             yield self._numbering.record(0, create=node(f"node-{index:04d}", shape, zone))
 
-    def _templates(self) -> Iterator[Record]:
+    def _templates(self) -> Iterator[trace_pb2.Record]:
         for shape in self._shapes:
-            yield self._numbering.record(0, template=Template(id=shape.id, pod=shape.pod))
+            yield self._numbering.record(0, template=trace_pb2.Template(id=shape.id, pod=shape.pod))
             yield self._numbering.record(0, usage=self._usage(shape))
 
-    def _usage(self, shape: _Shape) -> UsageProfile:
+    def _usage(self, shape: _Shape) -> trace_pb2.UsageProfile:
         """Return what pods of the shape use; a leaky one more than it requests after a while."""
-        profile = UsageProfile(id=shape.id, template_id=shape.id)
+        profile = trace_pb2.UsageProfile(id=shape.id, template_id=shape.id)
         percent = self._draw.between(55, 90, "memory", shape.id)
         memory_bytes = shape.memory_mib * MIB * percent // 100
         cpu_milli = shape.cpu_milli * self._draw.between(40, 80, "cpu", shape.id) // 100
@@ -173,9 +165,9 @@ class _Workload:
         at_once = min(options.service_ns, options.window_ns)
         return max(1, pods * at_once // (shares * options.window_ns))
 
-    def _bare_pod(self, index: int) -> PodCreate:
+    def _bare_pod(self, index: int) -> trace_pb2.PodCreate:
         shape = self._shape("bare", index)
-        create = PodCreate(template_id=shape.id, life=self._life("bare", index))
+        create = trace_pb2.PodCreate(template_id=shape.id, life=self._life("bare", index))
         create.life.service_time_ns = self._draw.exponential_ns(
             self._options.service_ns, "service", index
         )
@@ -185,20 +177,20 @@ class _Workload:
         meta.labels["group"] = f"group-{self._draw.below(_GROUPS, 'group', index)}"
         return create
 
-    def _deployment(self, at_ns: int, index: int) -> Iterator[Record]:
+    def _deployment(self, at_ns: int, index: int) -> Iterator[trace_pb2.Record]:
         """Yield how the Deployment's pods will live, and then the Deployment."""
         name, replicas = _deployment_name(index), self._replicas[index]
         uid = object_uid("Deployment", NAMESPACE, name)
         shape = self._shape("deployment", index)
         owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name, uid=uid)
         replica_set = f"{name}-{name_suffix(uid, 0, 9)}"
-        expected = ControllerPod(owner=owner, ordinal=0, name=replica_set)
+        expected = trace_pb2.ControllerPod(owner=owner, ordinal=0, name=replica_set)
         yield self._numbering.record(at_ns, controller_pod=expected)
         owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=replica_set)
         for ordinal in range(2 * replicas):
             life = self._life("replica", index, ordinal)
             life.usage_id = shape.id
-            expected = ControllerPod(owner=owner, ordinal=ordinal, life=life)
+            expected = trace_pb2.ControllerPod(owner=owner, ordinal=ordinal, life=life)
             yield self._numbering.record(at_ns, controller_pod=expected)
         deployment = Deployment()
         meta = deployment.metadata
@@ -219,8 +211,8 @@ class _Workload:
             if each.tier is tier and (each.cpu_milli, each.memory_mib) == size
         )
 
-    def _life(self, *what: object) -> PodLife:
-        return PodLife(
+    def _life(self, *what: object) -> trace_pb2.PodLife:
+        return trace_pb2.PodLife(
             start_delay_ns=self._draw.between(300, 3000, "start", *what) * 1_000_000,
             shutdown_ns=self._draw.between(200, 8000, "shutdown", *what) * 1_000_000,
         )
@@ -240,3 +232,27 @@ def _shapes() -> list[_Shape]:
 
 def _deployment_name(index: int) -> str:
     return f"app-{index:03d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateOptions:
+    """Counts, times (ns) and shares of a workload with four tiers of priority.
+
+    `pods` counts the replicas of `deployments` and, for the rest, bare pods. Pods arrive within
+    `window_ns`; a bare pod runs for `service_ns` on average. `budgets` counts disruption budgets.
+    A share `leaky_percent` of the shapes uses more memory than it requests once it has run a while.
+    """
+
+    seed: int = 1
+    nodes: int = 100
+    pods: int = 2000
+    deployments: int = 24
+    budgets: int = 48
+    window_ns: int = 600 * SECOND_NS
+    service_ns: int = 240 * SECOND_NS
+    zones: int = 3
+    leaky_percent: int = 10
+
+    def as_text(self) -> dict[str, str]:
+        """Return the options for a header."""
+        return {name: str(getattr(self, name)) for name in self.__dataclass_fields__}

@@ -2,7 +2,10 @@
 
 The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
 the pod is put together from the request, and so is a patch whose answer was not kept. Writes that
-failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped (log_entries.py).
+failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped: Google's Cloud
+Logging keeps one as LogEntry.protoPayload of type AuditLog, in JSON (one a line, or an array as
+`gcloud logging read --format=json` prints) or YAML, without the stage, the verb's HTTP code and, of
+most patches, the answer; Azure keeps the event's line as a text in properties.log.
 """
 
 from __future__ import annotations

@@ -196,6 +196,9 @@ def _life(where: str, row: _Row, issues: Issues) -> PodLife:
 def as_job(record: Record) -> Record:
     """Return the creation of a Job in place of a pod's, or the deletion of it; else the record.
 
+    A data set of pods tells what ran, not who would have started it again. As a bare pod it is gone
+    once it is preempted, and the load goes with it; as a Job of one pod it comes back.
+
     Its pods run as long as the pod would. Disruptions do not count as failures, and a failure of
     the pod's own is the Job's. Service times are rounded down to seconds.
     """

@@ -11,14 +11,7 @@ from typing import Any
 from replay.importers.options import ImportOptions
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    Header,
-    ImportIssue,
-    PodCreate,
-    PodLife,
-    Record,
-    Template,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 
 
 class Numbering:
@@ -31,18 +24,18 @@ class Numbering:
         self.sequence = 0
         self._at_ns = -(2**63)
 
-    def record(self, at_ns: int, **content: Any) -> Record:
+    def record(self, at_ns: int, **content: Any) -> trace_pb2.Record:
         """Return the next record; `content` is one field of its oneof by name."""
         self.sequence += 1
         self._at_ns = max(self._at_ns, at_ns)
-        return Record(at_ns=self._at_ns, sequence=self.sequence, **content)
+        return trace_pb2.Record(at_ns=self._at_ns, sequence=self.sequence, **content)
 
-    def header(self, header: Header) -> Record:
+    def header(self, header: trace_pb2.Header) -> trace_pb2.Record:
         """Return the header's record, at the trace's start."""
         header.format_version = 1
         return self.record(header.start_ns, header=header)
 
-    def issues(self, issues: Iterable[ImportIssue]) -> Iterator[Record]:
+    def issues(self, issues: Iterable[trace_pb2.ImportIssue]) -> Iterator[trace_pb2.Record]:
         """Return a record for each issue, at the time of the last record."""
         for each in issues:
             yield self.record(self._at_ns, issue=each)
@@ -60,21 +53,23 @@ class Templates:
         self._ids: dict[bytes, int] = {}
         self._count = 0
 
-    def pod_create(self, at_ns: int, pod: Pod, life: PodLife | None = None) -> Iterator[Record]:
+    def pod_create(
+        self, at_ns: int, pod: Pod, life: trace_pb2.PodLife | None = None
+    ) -> Iterator[trace_pb2.Record]:
         """Yield the pod's record, preceded by its template's where that is new."""
         shape = _shape(pod)
         digest = blake2b(shape.SerializeToString(deterministic=True), digest_size=16).digest()
         template_id = self._ids.get(digest)
         if template_id is None:
             self._ids[digest] = 0
-            yield self._numbering.record(at_ns, pod_create=PodCreate(pod=pod, life=life))
+            yield self._numbering.record(at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
             return
         if template_id == 0:
             self._count += 1
             template_id = self._ids[digest] = self._count
-            template = Template(id=template_id, pod=shape)
+            template = trace_pb2.Template(id=template_id, pod=shape)
             yield self._numbering.record(at_ns, template=template)
-        create = PodCreate(template_id=template_id, pod=_difference(pod), life=life)
+        create = trace_pb2.PodCreate(template_id=template_id, pod=_difference(pod), life=life)
         yield self._numbering.record(at_ns, pod_create=create)
 
 
@@ -101,24 +96,24 @@ class Issues:
     """Counts issues; those of one kind and one message stand together, at the first's place."""
 
     def __init__(self) -> None:
-        self._issues: dict[tuple[str, str], ImportIssue] = {}
+        self._issues: dict[tuple[str, str], trace_pb2.ImportIssue] = {}
 
     def add(self, kind: str, where: str, message: str, count: int = 1) -> None:
         """Note an issue, `count` times."""
         known = self._issues.get((kind, message))
         if known is None:
-            known = ImportIssue(kind=kind, where=where, message=message)
+            known = trace_pb2.ImportIssue(kind=kind, where=where, message=message)
             self._issues[kind, message] = known
         known.count += count
 
-    def __iter__(self) -> Iterator[ImportIssue]:
+    def __iter__(self) -> Iterator[trace_pb2.ImportIssue]:
         return iter(self._issues.values())
 
 
-def header_of(importer: str, paths: Sequence[Path], options: ImportOptions) -> Header:
+def header_of(importer: str, paths: Sequence[Path], options: ImportOptions) -> trace_pb2.Header:
     """Return a header that names the files and their digests, in the order of their names."""
     files = sorted(paths, key=lambda path: path.name)
-    return Header(
+    return trace_pb2.Header(
         source=options.source or ", ".join(path.name for path in files),
         source_sha256=[_sha256(path) for path in files],
         licence=options.licence,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from replay.importers.options import ImportOptions
-from replay.importers.perf.object_files import ObjectFiles
+from replay.importers.perf.made import ObjectFiles
 from replay.importers.perf.run import Run
 from replay.importers.perf.workload import Workload, chosen_workload
 from replay.importers.records import Issues, Numbering, header_of, only

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from replay.generate.draw import Draw
 from replay.identity import object_uid
-from replay.overrides.errors import OverrideError, listed
+from replay.overrides.assignment import OverrideError, listed
 from replay.overrides.inventory import Inventory
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2

@@ -30,6 +30,7 @@ _AMOUNT = re.compile(r"\d+(?:\.\d+)?[A-Za-z]{0,2}(?:/\d+)?")
 _PERCENT = re.compile(r"\d+%?")
 _QUANTITY = re.compile(r"[+-]?[0-9.]{1,40}([eE][+-]?\d+|[numkKMGTPE]i?)?")
 _PARTS = re.compile(r"[._/:@-]+")
+# Fields are "MESSAGE.field" of protos/reprieve/kube.
 _KEPT_FIELDS_TEXT = """
 ObjectMeta.resource_version OwnerReference.api_version OwnerReference.kind
 ObjectReference.kind ObjectReference.api_version ContainerPort.protocol

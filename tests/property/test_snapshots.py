@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.importers import watch
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import (

@@ -3,7 +3,7 @@
 Upstream's operations come one after another, each as soon as the one before is done. What takes
 time there is waiting until pods are scheduled; here each such wait takes a fixed time, while churn
 and deletions in the background go on. Source: kubernetes v1.36
-test/integration/scheduler_perf/executor.go.
+test/integration/scheduler_perf/executor.go, also runChurnOp and runDeletePodsOp.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from replay.identity import object_uid
 from replay.importers.kinds import CLUSTER_SCOPED, KINDS, metadata
 from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.perf.made import fill_in, made_nodes, made_pods
-from replay.importers.perf.object_files import Names, ObjectFiles
+from replay.importers.perf.made import Names, ObjectFiles, fill_in, made_nodes, made_pods
 from replay.importers.perf.workload import Operation, Workload
 from replay.importers.records import Issues, Numbering, Templates
 from replay.trace.errors import TraceError

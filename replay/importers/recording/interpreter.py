@@ -21,9 +21,8 @@ from replay.importers.recording.change import (
     rfc3339,
     uid,
 )
-from replay.importers.recording.history import History, Step
+from replay.importers.recording.history import History, Output, Step
 from replay.importers.recording.objects import ObjectReading
-from replay.importers.recording.output import Output
 from replay.importers.recording.pods import PodReading
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Issues
@@ -114,6 +113,10 @@ def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
 
 def followed(changes: Changes, until_ns: int) -> Changes:
     """Return the changes of a recording that begins at `until_ns`, to be asked for as often.
+
+    All that was recorded up to then, decisions too, is part of the state in which the trace begins,
+    as a watch's first list would show it; what was recorded after it stays as it is. A replay of
+    such a trace begins as a kube-scheduler does that was started at that moment.
 
     Memory is bounded by the number of objects. What stands as recorded is counted as an issue.
     """

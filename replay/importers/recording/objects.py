@@ -18,8 +18,7 @@ from replay.importers.recording.change import (
     user_part,
     without_status,
 )
-from replay.importers.recording.history import Step
-from replay.importers.recording.output import Output
+from replay.importers.recording.history import Output, Step
 from replay.importers.recording.survey import SERVED, Survey
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record

@@ -25,22 +25,10 @@ from replay.importers.recording.change import (
     uid,
     without_status,
 )
-from replay.importers.recording.history import Step
-from replay.importers.recording.output import Output
+from replay.importers.recording.history import Output, Step
 from replay.importers.recording.survey import TERMINAL, ObjectFacts, Survey, pod_life
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    Evicted,
-    FailedScheduling,
-    Finished,
-    Made,
-    Nominated,
-    Preempted,
-    Record,
-    Removed,
-    Scheduled,
-    Started,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.priority_class import SYSTEM_CLASSES
 
 # A binding copies these from the node (v1.34); elsewhere they are nobody's wish.
@@ -83,7 +71,7 @@ class PodReading:
         self._live = live
         self._active: dict[str, set[str]] = {}
 
-    def read(self, step: Step) -> Iterator[Record]:
+    def read(self, step: Step) -> Iterator[trace_pb2.Record]:
         """Yield the records of one step."""
         facts = self._facts.objects[uid(step.new)]
         if step.old is None:
@@ -91,14 +79,14 @@ class PodReading:
         else:
             yield from self._changed(step, step.old, facts)
         if step.deleted:
-            removed = Removed(cause=_removal(step.new))
+            removed = trace_pb2.Removed(cause=_removal(step.new))
             yield self._output.observed(step, removed=removed)
         self._count(step, facts)
 
-    def _appeared(self, step: Step, facts: ObjectFacts) -> Iterator[Record]:
+    def _appeared(self, step: Step, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         if facts.is_observed:
             owner = self._facts.controllers[facts.owner_uid]
-            made = Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
+            made = trace_pb2.Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
             yield self._output.observed(step, made=made)
         elif phase(step.new) in TERMINAL:
             self._output.dropped(step, "ended-pod", "had ended before the recording began")
@@ -107,7 +95,7 @@ class PodReading:
         if not step.initial:
             yield from self._observe(step, {}, facts)
 
-    def _changed(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+    def _changed(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         written = self._output.numbering.sequence
         was_bound = bool(node_name(old))
         is_bound = bool(node_name(step.new))
@@ -121,7 +109,7 @@ class PodReading:
         if written == self._output.numbering.sequence and not step.deleted:
             self._output.dropped(step, "status-only", "a change of status that no replay reads")
 
-    def _create(self, step: Step, raw: Raw, facts: ObjectFacts) -> Iterator[Record]:
+    def _create(self, step: Step, raw: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         # A new pod goes without the status that an API server gave it at once.
         carried = self._output.object(step, raw if step.initial else without_status(raw))
         if carried is None:
@@ -136,41 +124,45 @@ class PodReading:
             message = f"PriorityClass {name!r} is not recorded: its pods keep spec.priority"
             self._output.issues.add("missing-priority-class", step.where, message)
 
-    def _observe(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+    def _observe(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         """Yield what the cluster did to the pod."""
         new, out = step.new, self._output
         node = node_name(new)
         nominated = nominated_node(new)
         if nominated != nominated_node(old):
-            yield out.observed(step, nominated=Nominated(node_name=nominated))
+            yield out.observed(step, nominated=trace_pb2.Nominated(node_name=nominated))
         before, after = condition(old, "PodScheduled"), condition(new, "PodScheduled")
         if after.get("status") == "False" and _words(before) != _words(after):
             message, reason = _words(after)
-            failed = FailedScheduling(message=message, reason=reason)
+            failed = trace_pb2.FailedScheduling(message=message, reason=reason)
             yield out.observed(step, failed_scheduling=failed)
         if node and not node_name(old):
             waited_ns = step.at_ns - facts.created_ns
-            yield out.observed(step, scheduled=Scheduled(node_name=node, waited_ns=waited_ns))
+            yield out.observed(
+                step, scheduled=trace_pb2.Scheduled(node_name=node, waited_ns=waited_ns)
+            )
         if disruption(new) == "PreemptionByScheduler" and disruption(old) != disruption(new):
-            yield out.observed(step, preempted=Preempted(node_name=node))
+            yield out.observed(step, preempted=trace_pb2.Preempted(node_name=node))
         reached = phase(new)
         if reached != phase(old):
             if reached == "Running":
-                yield out.observed(step, started=Started(node_name=node))
+                yield out.observed(step, started=trace_pb2.Started(node_name=node))
             elif reached in TERMINAL:
                 yield self._ended(step, node, reached)
 
-    def _ended(self, step: Step, node: str, reached: str) -> Record:
+    def _ended(self, step: Step, node: str, reached: str) -> trace_pb2.Record:
         status = part(step.new, "status")
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
         if reason == "Evicted":
             match = _LOW_ON.match(message)
             signal = _SIGNALS.get(match[1], "") if match else ""
-            evicted = Evicted(node_name=node, signal=signal, message=message)
+            evicted = trace_pb2.Evicted(node_name=node, signal=signal, message=message)
             return self._output.observed(step, evicted=evicted)
-        return self._output.observed(step, finished=Finished(phase=reached, reason=reason))
+        return self._output.observed(
+            step, finished=trace_pb2.Finished(phase=reached, reason=reason)
+        )
 
-    def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
+    def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         cause = self._cause(step, old, facts)
         if not cause or not (self._is_ours(old) or node_name(old)):
             return

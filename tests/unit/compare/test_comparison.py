@@ -10,8 +10,7 @@ import pytest
 from replay.compare.comparison import Comparison
 from replay.compare.explain import Reason
 from replay.compare.findings import Finding, Outcome, Report
-from replay.compare.recorded import Kind, Recording
-from replay.compare.state import Cluster
+from replay.compare.recorded import Cluster, Kind, Recording
 from replay.compare.verdict import Ground
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2

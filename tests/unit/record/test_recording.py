@@ -13,9 +13,9 @@ from replay.importers.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
 from replay.importers.registry import open_trace
 from replay.record import session
 from replay.record.errors import ApiError, RecordError, UnreachableError
-from replay.record.followed import Followed
 from replay.record.frames import Folder, LineFile
 from replay.record.making import trace_of
+from replay.record.watcher import Followed
 from replay.trace.compression import open_plain
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script

@@ -1,4 +1,4 @@
-"""A priority class with another value or policy, and the pods of that class.
+"""Priority classes with another value or policy, their pods, and other disruption budgets.
 
 Admission gives a pod its class's priority and policy when it is created, so that pods which were
 recorded with a priority get the new one, and those that a controller makes get it from the class. A
@@ -13,17 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from replay.identity import object_uid
-from replay.overrides.assignment import Assignment, refuse_field
-from replay.overrides.errors import OverrideError, listed
+from replay.overrides.assignment import Assignment, OverrideError, listed, refuse_field
 from replay.overrides.inventory import Inventory
 from replay.trace.features import pod_template
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, scheduling_pb2
+from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.pod import PreemptionPolicy
 from services.kube.priority_class import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
 
 FIELDS = ("value", "preemptionPolicy", "globalDefault")
 _INT32_MIN = -(2**31)
+BUDGET_FIELDS = ("minAvailable", "maxUnavailable")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,3 +179,90 @@ def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> Non
         message.preemption_policy = change.preemption_policy
     if change.global_default is not None:
         message.global_default = change.global_default
+
+
+def budget_changes(
+    assignments: Iterable[Assignment], inventory: Inventory
+) -> Mapping[str, policy_pb2.PodDisruptionBudgetSpec]:
+    """Return what is asked for by "namespace/name". Raises OverrideError where that is none's.
+
+    minAvailable and maxUnavailable exclude each other, so that setting one takes the other away.
+    Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
+    """
+    changes: dict[str, policy_pb2.PodDisruptionBudgetSpec] = {}
+    for each in assignments:
+        key = _key(each, inventory)
+        if key in changes:
+            raise OverrideError(
+                f"--set {each.text}: {key} is set already; minAvailable and maxUnavailable "
+                "exclude each other"
+            )
+        changes[key] = _asked(each)
+    return changes
+
+
+def change_budgets(
+    records: Iterable[trace_pb2.Record],
+    changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec],
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records, with the budgets changed wherever they are created or updated."""
+    for record in records:
+        case = record.WhichOneof("record")
+        if case not in {"create", "update"}:
+            yield record
+            continue
+        holder = getattr(record, case)
+        if holder.WhichOneof("object") != "pod_disruption_budget":
+            yield record
+            continue
+        meta = holder.pod_disruption_budget.metadata
+        asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
+        yield record if asked is None else _changed(record, case, asked)
+
+
+def _key(given: Assignment, inventory: Inventory) -> str:
+    """Return the one budget that is meant."""
+    named = [
+        key
+        for key in inventory.budgets
+        if given.name == key or ("/" not in given.name and key.partition("/")[2] == given.name)
+    ]
+    if not named:
+        known = listed(inventory.budgets, "no PodDisruptionBudget at all")
+        raise OverrideError(f"--set {given.text} touches nothing: the trace has {known}")
+    if len(named) > 1:
+        raise OverrideError(f"--set {given.text}: several are named so: {listed(named, '')}")
+    return named[0]
+
+
+def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
+    spec = policy_pb2.PodDisruptionBudgetSpec()
+    match given.field:
+        case "minAvailable":
+            value = spec.min_available
+        case "maxUnavailable":
+            value = spec.max_unavailable
+        case _:
+            raise refuse_field(given, BUDGET_FIELDS)
+    plain = given.plain_value
+    if isinstance(plain, int) and not isinstance(plain, bool):
+        value.number_value = plain
+    else:
+        value.string_value = given.value
+    try:
+        kube_fields.int_or_percent(value, given.field)
+    except FieldError as error:
+        raise OverrideError(f"--set {given.text}: {error}") from error
+    return spec
+
+
+def _changed(
+    record: trace_pb2.Record, case: str, asked: policy_pb2.PodDisruptionBudgetSpec
+) -> trace_pb2.Record:
+    changed = trace_pb2.Record()
+    changed.CopyFrom(record)
+    spec = getattr(changed, case).pod_disruption_budget.spec
+    spec.ClearField("min_available")
+    spec.ClearField("max_unavailable")
+    spec.MergeFrom(asked)
+    return changed
