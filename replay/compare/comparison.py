@@ -38,10 +38,10 @@ CHANGE = (
 
 
 class Judge(Asked, Protocol):
-    """A scheduler that is told a state and asked about pods."""
+    """A scheduler that receives a state and is asked about pods."""
 
-    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
-        """Tell what happened."""
+    def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Take what happened."""
 
     def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pending pod as things stand."""
@@ -169,9 +169,9 @@ class Comparison:
         self._outcomes.append(event)
 
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
-        self._judge.tell(self._at_ns, events)
+        self._judge.report(self._at_ns, events)
         if self._changed is not None:
-            self._changed.tell(self._at_ns, events)
+            self._changed.report(self._at_ns, events)
 
 
 def _not_judged(decision: RecordedDecision) -> Finding:

@@ -1,17 +1,16 @@
 """Records that come in any order of time, given back in order.
 
 A trace must tell how long a pod runs when it creates it, which a source tells only when the pod has
-ended. Drafts are therefore gathered and sorted, on disk beyond a number, so that memory stays
+ended. Drafts are therefore gathered and sorted, on disk where they are many, so that memory stays
 bounded.
 """
 
 from __future__ import annotations
 
-import heapq
+import sqlite3
 import struct
-import tempfile
 from collections.abc import Iterator, Mapping
-from typing import BinaryIO, Self
+from typing import Self
 
 from replay.identity import object_uid
 from replay.importers.made_objects import priority_class
@@ -20,51 +19,39 @@ from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
 
 _COPIES = struct.Struct("<i")
-KEPT_MAX = 100_000
-_HEAD = struct.Struct("<qiqi")
-_Item = tuple[int, int, int, bytes]
 
 
 class Sorter:
     """Gives back data in order of (time, rank, number), where numbers count what is added.
 
-    Up to `kept_max` items stay in memory; a context, at whose end its files are gone.
+    It is a database without a name, which SQLite keeps on disk where it is large; a context, at
+    whose end it is gone.
     """
 
-    def __init__(self, kept_max: int = KEPT_MAX) -> None:
-        self._kept_max = kept_max
-        self._kept: list[_Item] = []
-        self._files: list[BinaryIO] = []
+    def __init__(self) -> None:
+        self._database = sqlite3.connect("")
+        self._database.execute(
+            "CREATE TABLE item (at INTEGER, rank INTEGER, number INTEGER, data BLOB)"
+        )
         self._count = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for file in self._files:
-            file.close()
+        self._database.close()
 
     def put(self, at: int, rank: int, data: bytes, number: int | None = None) -> None:
         """Take an item; `number` None is the next one."""
-        self._kept.append((at, rank, self._count if number is None else number, data))
+        row = (at, rank, self._count if number is None else number, data)
+        self._database.execute("INSERT INTO item VALUES (?, ?, ?, ?)", row)
         self._count += 1
-        if len(self._kept) >= self._kept_max:
-            self._spill()
 
     def sorted(self) -> Iterator[bytes]:
         """Yield the items' data in order; nothing is added any more."""
-        self._kept.sort()
-        for _, _, _, data in heapq.merge(self._kept, *map(_read, self._files)):
+        query = "SELECT data FROM item ORDER BY at, rank, number, data"
+        for (data,) in self._database.execute(query):
             yield data
-
-    def _spill(self) -> None:
-        self._kept.sort()
-        file: BinaryIO = tempfile.TemporaryFile(prefix="reprieve-")  # noqa: SIM115 - closed at the end
-        self._files.append(file)
-        for at, rank, number, data in self._kept:
-            file.write(_HEAD.pack(at, rank, number, len(data)))
-            file.write(data)
-        self._kept.clear()
 
 
 class Drafts(Sorter):
@@ -112,10 +99,3 @@ def _copied(pod: Pod, copies: int) -> Iterator[Pod]:
         copy.metadata.name = f"{pod.metadata.name}-{index}"
         copy.metadata.uid = object_uid("Pod", copy.metadata.namespace, copy.metadata.name)
         yield copy
-
-
-def _read(file: BinaryIO) -> Iterator[_Item]:
-    file.seek(0)
-    while head := file.read(_HEAD.size):
-        at, rank, number, length = _HEAD.unpack(head)
-        yield at, rank, number, file.read(length)

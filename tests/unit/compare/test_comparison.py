@@ -28,7 +28,7 @@ class FakeJudge:
         self.bound: set[str] = set()
         self.seen: list[tuple[str, frozenset[str]]] = []
 
-    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+    def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
         """Note which pods are on a node."""
         del at_ns
         for event in events:
