@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from replay.cli.assertions import assert_option, check_all
 from replay.cli.compare_runs_output import Compared, show
 from replay.cli.errors import refusing
+from replay.cli.run_options import assert_option, check_all
 from replay.cli.parameters import FOLDER, output_option
 from replay.results.errors import RunError
 from replay.results.run_directory import MANIFEST, RunDirectory

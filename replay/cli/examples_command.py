@@ -1,7 +1,8 @@
-"""`reprieve examples`: write the examples that come with Reprieve into a folder."""
+"""`reprieve examples` and `demo`: what comes with Reprieve, written or replayed."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ _MADE = frozenset({"__pycache__", "node_modules"})
     help="The folder, which is made where it is missing.",
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-def command(*, folder: Path, force: bool) -> None:
+def examples_command(*, folder: Path, force: bool) -> None:
     """Write the examples into a folder: traces, a recording, plugins, an extender.
 
     The tour (docs/tour.md) begins with this.
@@ -56,3 +57,31 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield from _files(path)
         elif path.suffix not in {".pyc", ".nbc", ".nbi"}:
             yield path
+
+
+@click.command(name="demo")
+@click.option(
+    "--run",
+    type=FOLDER,
+    default=Path("runs/demo"),
+    show_default=True,
+    help="Where to leave the results; a former run is replaced.",
+)
+def demo_command(*, run: Path) -> None:
+    """Replay the preemption of an nginx pod, and show its pods as `kubectl get pods -w` would.
+
+    A pod of class high-priority asks for 5 cores and meets an nginx pod with 4 on a node of 6. The
+    trace is one of those that `reprieve examples` writes.
+    """
+    from replay.cli.get_command import command as get_command  # noqa: PLC0415 - loaded when needed
+    from replay.cli.replay_command import (  # noqa: PLC0415 - loaded when needed
+        command as replay_command,
+    )
+
+    trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
+    for name, step, arguments in (
+        ("replay", replay_command, [str(trace), "--run", str(run), "--force"]),
+        ("get", get_command, ["pods", str(run), "-w", "-o", "wide"]),
+    ):
+        click.echo(f"$ reprieve {name} {shlex.join(arguments)}")
+        step.main(arguments, prog_name=f"reprieve {name}", standalone_mode=False)

@@ -32,7 +32,19 @@ _COMMANDS = {
     "node": "Watch this machine as a kubelet's eviction manager does.",
     "serve": "Run one of the services alone.",
 }
-_ELSEWHERE = {"node": "services.eviction.host.__main__:main"}
+_SHARED = {
+    "examples_command": ("demo", "examples"),
+    "table_commands": ("query", "export", "report"),
+    "trace_commands": ("convert", "generate", "validate"),
+}
+_ELSEWHERE = {
+    "node": "services.eviction.host.__main__:main",
+    **{
+        name: f"replay.cli.{module}:{name}_command"
+        for module, names in _SHARED.items()
+        for name in names
+    },
+}
 """Commands that are not the `command` of replay.cli.NAME_command."""
 EPILOG = """\b
 Exit codes:

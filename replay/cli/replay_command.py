@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from replay.cli.assertions import assert_option, check_all
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
-from replay.cli.override_options import override_options
+from replay.cli.run_options import assert_option, check_all, override_options
 from replay.cli.parameters import DURATION, FOLDER, MOMENT, SHARE, output_option
 from replay.cli.playing import play
 from replay.cli.traces import TraceArguments, trace_options

@@ -9,6 +9,7 @@ Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -110,8 +111,7 @@ def _with_pod(
     name = getattr(record, case).pod.spec.priority_class_name
     if name not in changes:
         return record
-    changed = trace_pb2.Record()
-    changed.CopyFrom(record)
+    changed = copy.deepcopy(record)
     _readmit(getattr(changed, case).pod.spec, changes[name])
     return changed
 
@@ -123,8 +123,7 @@ def _with_object(
     is_named = given.HasField("pod") or given.HasField("priority_class")
     if not is_named and pod_template(given) is None:
         return record
-    changed = trace_pb2.Record()
-    changed.CopyFrom(record)
+    changed = copy.deepcopy(record)
     message: object_pb2.Object = getattr(changed, case)
     if message.HasField("priority_class"):
         found = changes.get(message.priority_class.metadata.name)
@@ -154,8 +153,7 @@ def _with_classes(
     sequence = 0
     for record in records:
         sequence += 1
-        kept = trace_pb2.Record()
-        kept.CopyFrom(record)
+        kept = copy.deepcopy(record)
         kept.sequence = sequence
         yield kept
         if record.HasField("header"):
@@ -259,8 +257,7 @@ def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
 def _changed(
     record: trace_pb2.Record, case: str, asked: policy_pb2.PodDisruptionBudgetSpec
 ) -> trace_pb2.Record:
-    changed = trace_pb2.Record()
-    changed.CopyFrom(record)
+    changed = copy.deepcopy(record)
     spec = getattr(changed, case).pod_disruption_budget.spec
     spec.ClearField("min_available")
     spec.ClearField("max_unavailable")

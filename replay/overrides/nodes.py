@@ -7,6 +7,7 @@ comes pending; one that belongs to its node (a DaemonSet's, or a static one) goe
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -93,8 +94,7 @@ def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterato
 
 
 def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:
-    kept = trace_pb2.Record()
-    kept.CopyFrom(record)
+    kept = copy.deepcopy(record)
     name = _node_of(kept)
     if name:
         if name in plan.gone:
@@ -145,8 +145,7 @@ def _make_pending(pod: pod_pb2.Pod) -> None:
 
 
 def _cloned(record: trace_pb2.Record, name: str) -> trace_pb2.Record:
-    clone = trace_pb2.Record()
-    clone.CopyFrom(record)
+    clone = copy.deepcopy(record)
     match clone.WhichOneof("record"):
         case "create" | "update" as case:
             _rename(getattr(clone, case).node, name)

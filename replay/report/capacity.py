@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from replay.report.figure import Cell, Figure, Option, line, over_time
+from replay.report.figure import Cell, Figure, Option, grid, line, over_time
 from replay.report.source import GROUPS_MAX, OTHER, Source
 
 _RESOURCES_MAX = 6
@@ -101,14 +101,11 @@ def reasons(source: Source) -> Figure:
     ranked = sorted(attempts, key=lambda each: (-attempts[each], -left[each], each))
     shown = list(reversed(ranked[:_REASONS_MAX]))
     chart: Option = {
-        "grid": {"left": 8, "right": 40, "top": 40, "bottom": 8, "containLabel": True},
+        "grid": grid(right=40),
         "legend": {"top": 0},
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
         "xAxis": {"type": "value", "minInterval": 1, "axisLabel": {"hideOverlap": True}},
-        "yAxis": {
-            "type": "category",
-            "data": shown,
-        },
+        "yAxis": {"type": "category", "data": shown},
         "series": [
             {"type": "bar", "name": name, "data": [counts[each] for each in shown]}
             for name, counts in (("failed attempts", attempts), ("pods pending at the end", left))

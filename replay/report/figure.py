@@ -46,6 +46,11 @@ _INTERVALS_S = (
 )
 
 
+def grid(*, right: int = 16, bottom: int = 8) -> Option:
+    """Return a chart's margins, CSS pixels; its axes' labels are within."""
+    return {"left": 8, "right": right, "top": 40, "bottom": bottom, "containLabel": True}
+
+
 def time_axis(end_s: float) -> Option:
     """Return an axis of simulated time since the run's beginning, in seconds."""
     return {
@@ -71,7 +76,7 @@ def over_time(
 ) -> Option:
     """Return a chart of lines over simulated time, with a legend and zoom."""
     return {
-        "grid": _GRID,
+        "grid": grid(),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "axis", "valueFormatter": y_format},
         "dataZoom": [{"type": "inside", "filterMode": "none"}],
@@ -84,9 +89,6 @@ def over_time(
         },
         "series": list(series),
     }
-
-
-_GRID = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
 
 
 def line(name: str, points: Sequence[Sequence[float]], *, stack: str = "") -> Option:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replay.report.figure import Cell, Figure, Option, line, over_time
+from replay.report.figure import Cell, Figure, Option, grid, line, over_time
 from replay.report.source import BUCKETS, GROUPS_MAX, OTHER, Source, bucket_s, stepped
 from replay.results import durations
 
@@ -156,8 +156,7 @@ def waiting(source: Source) -> Figure:
     counts: dict[str, list[tuple[int, int]]] = {}
     for name, bucket, pods in source.rows(_WAITS):
         counts.setdefault(name, []).append((bucket, pods))
-    names = sorted(counts, key=lambda name: (name == OTHER, -int(name) if name != OTHER else 0))
-    series = [_distribution(name, counts[name]) for name in names]
+    series = [_distribution(name, counts[name]) for name in by_priority(counts)]
     longest_s = max((each["data"][-1][0] for each in series), default=1.0)
     for each in series:
         each["data"].append([longest_s * 1.2, 100.0])
@@ -186,7 +185,7 @@ def _distribution(name: str, counts: Sequence[tuple[int, int]]) -> Option:
         points.append([float(f"{upto_s:.4g}"), round(100 * seen / total, 2)])
     return {
         "type": "line",
-        "name": name if name == OTHER else f"priority {name}",
+        "name": _label(name),
         "step": "end",
         "symbol": "circle",
         "symbolSize": 5,
@@ -197,7 +196,7 @@ def _distribution(name: str, counts: Sequence[tuple[int, int]]) -> Option:
 def _cumulative(series: Sequence[Option], x_max: float) -> Option:
     lowest = min(each["data"][0][1] for each in series)
     return {
-        "grid": {"left": 8, "right": 24, "top": 40, "bottom": 8, "containLabel": True},
+        "grid": grid(right=24),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "axis", "valueFormatter": "@percent"},
         "xAxis": {
@@ -239,7 +238,7 @@ def latencies(source: Source) -> Figure:
         )
     ]
     chart: Option = {
-        "grid": {"left": 8, "right": 24, "top": 40, "bottom": 8, "containLabel": True},
+        "grid": grid(right=24),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "item", "formatter": "@wallPoint"},
         "xAxis": {

@@ -17,6 +17,8 @@ from replay.whatif.facts import PodFacts, RunFacts
 
 _S = 1e9
 ALLOCATED = "allocated"
+_EXACT = frozenset({"signal", "resource"})
+"""Labels that choose what a figure is of, and not its pods."""
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": eq,
     "!=": ne,
@@ -33,6 +35,10 @@ _CHECK = re.compile(
 _LABEL = re.compile(
     r"\s*(?P<label>[a-z]+)\s*(?P<operator>==|!=|<=|>=|=|<|>)\s*(?P<value>[^,]*?)\s*"
 )
+
+
+Measure = Callable[[RunFacts, Sequence[PodFacts], str], float]
+"""How a figure follows from a run, the chosen pods, and a signal or a resource."""
 
 
 class FigureError(ValueError):
@@ -54,17 +60,17 @@ class Figure:
 
     meaning: str
     unit: str
-    of: Callable[[RunFacts, Sequence[PodFacts], str], float]
+    of: Measure
     labels: tuple[str, ...] = ("priority", "class", "namespace", "name", "node")
 
 
 def _count(
     value: Callable[[PodFacts], int],
-) -> Callable[[RunFacts, Sequence[PodFacts], str], float]:
+) -> Measure:
     return lambda _run, pods, _label: float(sum(value(pod) for pod in pods))
 
 
-def _quantile(share: float) -> Callable[[RunFacts, Sequence[PodFacts], str], float]:
+def _quantile(share: float) -> Measure:
     def of(_run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
         waits = sorted(wait for pod in pods for wait in pod.waited_ns)
         if not waits:
@@ -75,22 +81,23 @@ def _quantile(share: float) -> Callable[[RunFacts, Sequence[PodFacts], str], flo
 
 
 def _waited_mean(_run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
-    waits = [wait for pod in pods for wait in pod.waited_ns]
-    return sum(waits) / len(waits) / _S if waits else 0.0
+    return _mean([wait for pod in pods for wait in pod.waited_ns] or [0]) / _S
 
 
-def _still_waiting(run: RunFacts, pods: Sequence[PodFacts]) -> list[float]:
-    """Return how long each pod without a node has waited by the end, s."""
-    return [run.still_waiting_ns(pod) / _S for pod in pods if pod.pending]
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
 
 
-def _still_waiting_mean(run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
-    waits = _still_waiting(run, pods)
-    return sum(waits) / len(waits) if waits else 0.0
+def _still_waiting(
+    summed: Callable[[Sequence[float]], float],
+) -> Measure:
+    """Return a figure of how long each pod without a node has waited by the end, s."""
 
+    def of(run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
+        waits = [run.still_waiting_ns(pod) / _S for pod in pods if pod.pending]
+        return summed(waits) if waits else 0.0
 
-def _still_waiting_max(run: RunFacts, pods: Sequence[PodFacts], _label: str) -> float:
-    return max(_still_waiting(run, pods), default=0.0)
+    return of
 
 
 def _evicted(_run: RunFacts, pods: Sequence[PodFacts], signal: str) -> float:
@@ -150,9 +157,9 @@ FIGURES: Mapping[str, Figure] = {
     "still_waiting_mean": Figure(
         meaning="time that pods without a node have waited by the end, on average",
         unit="s",
-        of=_still_waiting_mean,
+        of=_still_waiting(_mean),
     ),
-    "still_waiting_max": Figure(meaning="the same, longest", unit="s", of=_still_waiting_max),
+    "still_waiting_max": Figure(meaning="the same, longest", unit="s", of=_still_waiting(max)),
     ALLOCATED: Figure(
         meaning="requests of the pods on nodes at the end, of what these have",
         unit="%",
@@ -163,28 +170,16 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def figure_value(run: RunFacts, name: str, conditions: Sequence[Condition] = ()) -> float:
-    """Return a figure of the pods that meet all conditions.
+    """Return a figure, one of FIGURES, of the pods that meet all conditions.
 
-    Raises FigureError for a figure or a label that is none.
+    Raises FigureError for a condition that its label does not take.
     """
-    figure = FIGURES.get(name)
-    if figure is None:
-        raise FigureError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
-    chosen = ""
-    filters = []
-    for condition in conditions:
-        if condition.label not in figure.labels:
-            raise FigureError(
-                f"{name} has no label {condition.label!r}; it has {', '.join(figure.labels)}"
-            )
-        if condition.label in {"signal", "resource"}:
-            chosen = _exact(condition)
-        else:
-            filters.append(condition)
+    chosen = ([_exact(each) for each in conditions if each.label in _EXACT] or [""])[-1]
+    filters = [each for each in conditions if each.label not in _EXACT]
     if name == ALLOCATED:
         _check_resource(run, chosen)
     pods = [pod for pod in run.pods.values() if all(_meets(pod, each) for each in filters)]
-    return figure.of(run, pods, chosen)
+    return FIGURES[name].of(run, pods, chosen)
 
 
 def all_figures(run: RunFacts) -> dict[str, float]:

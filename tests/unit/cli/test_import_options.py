@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from replay.cli import traces
-from replay.cli.validate_command import command
+from replay.cli.trace_commands import validate_command
 from replay.importers.options import ImportOptions
 from replay.importers.registry import IMPORTERS
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -29,7 +29,7 @@ _PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,0,0\n"
 def _run(path: Path, text: str, *options: str) -> tuple[int, str]:
     file = path / "trace.txt"
     file.write_text(text)
-    result = CliRunner().invoke(command, [str(file), *options])
+    result = CliRunner().invoke(validate_command, [str(file), *options])
     return result.exit_code, result.output
 
 

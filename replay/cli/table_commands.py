@@ -1,19 +1,23 @@
-"""`reprieve query`: SQL over a run's tables."""
+"""`reprieve query`, `export` and `report`: a run's tables in SQL, for other tools, on a page."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 
 from replay.cli.errors import refusing
 from replay.cli.parameters import output_option, run_argument, write
+from replay.report.page import write_report
+from replay.results.chrome_trace import TraceEvent, trace_events
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.table_writer import TableWriter
@@ -21,6 +25,7 @@ from replay.results.tables.query import Answer, RunTables
 from replay.results.tables.schema import TABLES
 
 _NULL = "<none>"
+_EVENTS_PER_WRITE = 2000
 
 
 @click.command(name="query")
@@ -29,7 +34,7 @@ _NULL = "<none>"
 @click.option("--tables", "lists", is_flag=True, help="List the tables and their columns.")
 @output_option("table", "json", "csv", meaning="For people, for programs or for spreadsheets.")
 @refusing(RunError)
-def command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
+def query_command(*, run: Path, sql: str | None, lists: bool, output: str) -> None:
     """Ask a run's tables in DuckDB's SQL.
 
     RUN is a run directory. SQL is one SELECT; `--tables` lists the tables with their columns and
@@ -108,3 +113,82 @@ def _csv_row(row: Sequence[object]) -> list[object]:
 
 
 _OUTPUTS: dict[str, Callable[[Answer], None]] = {"table": _table, "json": _json, "csv": _csv}
+
+
+@click.command(name="export")
+@run_argument
+@click.option(
+    "--format",
+    "_format",
+    type=click.Choice(["chrome-trace"]),
+    default="chrome-trace",
+    show_default=True,
+    help="chrome-trace: JSON that Perfetto and chrome://tracing open.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Where to write it; a name that ends in .gz is compressed.",
+)
+@refusing(RunError, OSError)
+def export_command(*, run: Path, _format: str, output: Path) -> None:
+    """Export a run over simulated time: each node with its pods, and the pods that wait.
+
+    Nodes are processes, pods slices in them, preemptions and evictions instants; pending pods are
+    counters of the cluster: not tried yet, refused, nominated.
+
+    \b
+    Examples:
+      reprieve export runs/today -o today.json.gz
+      reprieve export runs/today --format chrome-trace -o today.json
+    """
+    partial = output.with_name(f".partial.{output.name}")
+    try:
+        with RunTables(RunDirectory.open(run)) as tables:
+            count = _write_events(partial, trace_events(tables))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    click.echo(f"{output}: {count:,} trace events", err=True)
+
+
+def _write_events(path: Path, events: Iterable[TraceEvent]) -> int:
+    count, lines = 0, bytearray(b'{"displayTimeUnit":"ms","traceEvents":[')
+    compressed = path.name.endswith(".gz")
+    with gzip.open(path, "wb", 3) if compressed else path.open("wb") as file:
+        for event in events:
+            lines += b",\n" if count else b"\n"
+            lines += orjson.dumps(event)
+            count += 1
+            if count % _EVENTS_PER_WRITE == 0:
+                file.write(lines)
+                lines.clear()
+        file.write(lines + b"\n]}\n")
+    return count
+
+
+@click.command(name="report")
+@run_argument
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where to write it. Default: report.html in RUN.",
+)
+@refusing(RunError)
+def report_command(*, run: Path, output: Path | None) -> None:
+    """Write a run's report: one HTML file that opens in any browser, without a network.
+
+    It shows utilisation and pending pods over time by priority, waiting times, why pods were
+    unschedulable, who displaced whom, each node's pods, evictions and loops of them, what was free
+    but could not be used, and what each step took.
+
+    \b
+    Examples:
+      reprieve report runs/today
+      reprieve report runs/today -o today.html
+    """
+    path = write_report(RunDirectory.open(run), output)
+    click.echo(f"{path}: {path.stat().st_size / 1e6:.1f} MB")
