@@ -8,9 +8,9 @@ allocatable is capacity where it is absent).
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,13 @@ from services.rpc.errors import FieldError
 
 _HOSTNAME = "kubernetes.io/hostname"
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+_WORDS = {
+    "namespace": "namespace",
+    "node": "node",
+    "pod": "pod",
+    "persistent_volume": "volume",
+    "persistent_volume_claim": "claim",
+}
 Raw = Mapping[str, Any]
 
 
@@ -37,11 +44,9 @@ def made_nodes(operation: Operation, files: ObjectFiles, names: Names) -> Iterat
     count, template = operation.count(), operation.text("nodeTemplatePath")
     for index in range(count):
         if template:
-            made = files.make(template, operation.template_values(index, count))
+            made = files.make_a("node", template, operation.template_values(index, count))
         else:
             made = Object(node=_base(f"node-{operation.index}-"))
-        if made is None or made.WhichOneof("object") != "node":
-            raise TraceError(str(files.path(template)), "is no template of a node")
         _prepare(operation, made.node, names, index)
         yield made
         if (csi_node := _csi_node(operation, made.node)) is not None:
@@ -106,24 +111,21 @@ def _csi_node(operation: Operation, node: Node) -> Object | None:
         raise TraceError(operation.where, f"csiNodeAllocatable: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MadePod:
-    """A pod, and what is created before it."""
-
-    before: tuple[Object, ...]
-    pod: Pod
-
-
 def made_pods(
     operation: Operation, template: str, namespace: str, files: ObjectFiles, names: Names
-) -> Iterator[MadePod]:
-    """Yield the operation's pods; `template` "" is upstream's own pod."""
+) -> Iterator[tuple[tuple[Object, ...], Pod]]:
+    """Yield what is created before each of the operation's pods, and the pod.
+
+    `template` "" is upstream's own pod.
+    """
     count = operation.count()
     claim = operation.text("persistentVolumeClaimTemplatePath")
     volume = operation.text("persistentVolumeTemplatePath")
     for index in range(count):
-        values = operation.template_values(index, count)
-        pod = _pod(files, template, values)
+        if template:
+            pod = files.make_a("pod", template, operation.template_values(index, count)).pod
+        else:
+            pod = _base_pod()
         pod.metadata.namespace = namespace
         before: tuple[Object, ...] = ()
         if claim:
@@ -133,16 +135,7 @@ def made_pods(
             source.claim_name = f"pvc-{index}"
         names.name(pod.metadata, "Pod")
         pod.metadata.uid = object_uid("Pod", namespace, pod.metadata.name)
-        yield MadePod(before=before, pod=pod)
-
-
-def _pod(files: ObjectFiles, template: str, values: dict[str, object]) -> Pod:
-    if not template:
-        return _base_pod()
-    made = files.make(template, values)
-    if made is None or made.WhichOneof("object") != "pod":
-        raise TraceError(str(files.path(template)), "is no template of a pod")
-    return made.pod
+        yield before, pod
 
 
 def _base_pod() -> Pod:
@@ -161,12 +154,8 @@ def _bound_volume(
     files: ObjectFiles, claim_template: str, volume_template: str, namespace: str, index: int
 ) -> tuple[Object, Object]:
     """Return a claim and its volume, bound to each other."""
-    claim = files.make(claim_template, {})
-    volume = files.make(volume_template, {}) if volume_template else None
-    if claim is None or claim.WhichOneof("object") != "persistent_volume_claim":
-        raise TraceError(str(files.path(claim_template)), "is no template of a claim")
-    if volume is None or volume.WhichOneof("object") != "persistent_volume":
-        raise TraceError(str(files.path(volume_template)), "is no template of a volume")
+    claim = files.make_a("persistent_volume_claim", claim_template, {})
+    volume = files.make_a("persistent_volume", volume_template, {})
     own, claims = volume.persistent_volume, claim.persistent_volume_claim
     own.metadata.name = f"{namespace}-vol-{index}"
     own.metadata.uid = object_uid("PersistentVolume", "", own.metadata.name)
@@ -194,10 +183,6 @@ class ObjectFiles:
         """Return where a template is."""
         return self._folder / name
 
-    def varies(self, name: str) -> bool:
-        """Tell whether the template makes a different object for each index."""
-        return is_template(self._text(name))
-
     def kind(self, name: str, values: Raw) -> str:
         """Return the template's apiVersion and kind. Raises TraceError."""
         raw = self._raw(name, values)
@@ -208,16 +193,18 @@ class ObjectFiles:
 
         `values` are what its actions read. Raises TraceError where it cannot be read.
         """
-        if self.varies(name):
+        if is_template(self._text(name)):
             return self._made(name, values)
         if name not in self._objects:
             self._objects[name] = self._made(name, values)
-        known = self._objects[name]
-        if known is None:
-            return None
-        result = Object()
-        result.CopyFrom(known)
-        return result
+        return copy.deepcopy(self._objects[name])
+
+    def make_a(self, field: str, name: str, values: Raw) -> Object:
+        """Return a new object of a template of that kind. Raises TraceError for any other."""
+        made = self.make(name, values) if name else None
+        if made is None or made.WhichOneof("object") != field:
+            raise TraceError(str(self.path(name)), f"is no template of a {_WORDS[field]}")
+        return made
 
     def _made(self, name: str, values: Raw) -> Object | None:
         raw = self._raw(name, values)

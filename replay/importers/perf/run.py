@@ -42,6 +42,7 @@ _NOT_SIMULATED = frozenset(
 MILLISECOND_NS = 1_000_000
 _DEFAULT_MS = 500
 Tick = tuple[int, Iterator[Record]]
+"""When something goes on in the background, and what."""
 Create = Callable[[str, list[ObjectRef]], Iterator[Record]]
 DeleteOne = Callable[[ObjectRef], Iterator[Record]]
 
@@ -66,7 +67,8 @@ class Run:
         self._every_ns = _EVERY_NS if options.every_ns is None else options.every_ns
         self._now_ns = 0
         self._names = Names()
-        self._background = Background()
+        self._due: list[tuple[int, int, Iterator[Record], Iterator[Tick]]] = []
+        self._numbers = itertools.count()
         self._namespaces: set[str] = set()
         self._deletable: Mapping[str, list[Pod]] = defaultdict(list)
         self._deleted_from: set[str] = set()
@@ -114,11 +116,11 @@ class Run:
     def _create_namespaces(self, operation: Operation) -> Iterator[Record]:
         template = operation.text("namespaceTemplatePath")
         for index in range(operation.count()):
-            made = self._files.make(template, {}) if template else Object(namespace=Namespace())
-            if made is None or made.WhichOneof("object") != "namespace":
-                raise TraceError(str(self._files.path(template)), "is no template of a namespace")
-            made.namespace.metadata.name = f"{operation.text('prefix')}-{index}"
-            yield from self._namespace(made.namespace)
+            made = (
+                self._files.make_a("namespace", template, {}).namespace if template else Namespace()
+            )
+            made.metadata.name = f"{operation.text('prefix')}-{index}"
+            yield from self._namespace(made)
 
     def _create_pods(self, operation: Operation) -> Iterator[Record]:
         namespace = operation.text("namespace") or f"namespace-{operation.index}"
@@ -131,12 +133,12 @@ class Run:
         if operation.flag("collectMetrics"):
             yield from self._mark(operation)
         keep = self._deletable[namespace] if namespace in self._deleted_from else None
-        for made in made_pods(operation, template, namespace, self._files, self._names):
-            for each in made.before:
+        for before, pod in made_pods(operation, template, namespace, self._files, self._names):
+            for each in before:
                 yield self._numbering.record(self._now_ns, create=each)
             if keep is not None:
-                keep.append(made.pod)
-            yield from self._templates.pod_create(self._now_ns, made.pod)
+                keep.append(pod)
+            yield from self._templates.pod_create(self._now_ns, pod)
             yield from self._wait(self._every_ns)
         if not operation.flag("skipWaitToCompletion"):
             yield from self._wait(self._options.wait_ns)
@@ -187,7 +189,7 @@ class Run:
         def create(template: str, made: list[ObjectRef]) -> Iterator[Record]:
             return self._create(operation, template, namespace, {}, made)
 
-        self._background.begin(churn(operation, self._now_ns, create, self._delete))
+        self._begin(churn(operation, self._now_ns, create, self._delete))
 
     def _delete_pods(self, operation: Operation) -> Iterator[Record]:
         pods = self._deletable[operation.text("namespace")]
@@ -200,7 +202,7 @@ class Run:
         ]
         per_second = operation.number("deletePodsPerSecond")
         interval_ns = SECOND_NS // per_second if per_second else 0
-        self._background.begin(deletions(refs, self._now_ns, interval_ns, self._delete))
+        self._begin(deletions(refs, self._now_ns, interval_ns, self._delete))
         waits = not operation.flag("skipWaitToCompletion")
         yield from self._wait(len(refs) * interval_ns if waits else 0)
 
@@ -228,31 +230,16 @@ class Run:
     def _wait(self, duration_ns: int) -> Iterator[Record]:
         """Let time pass; what goes on in the background comes in between."""
         end_ns = self._now_ns + duration_ns
-        while (due := self._background.next_before(end_ns)) is not None:
-            self._now_ns, records = due
+        while self._due and self._due[0][0] <= end_ns:
+            self._now_ns, _, records, ticks = heapq.heappop(self._due)
+            self._begin(ticks)
             yield from records
         self._now_ns = end_ns
 
-
-class Background:
-    """Activities, each a series of (when, what) in order of time."""
-
-    def __init__(self) -> None:
-        self._due: list[tuple[int, int, Iterator[Record], Iterator[Tick]]] = []
-        self._numbers = itertools.count()
-
-    def begin(self, ticks: Iterator[Tick]) -> None:
-        """Begin an activity."""
+    def _begin(self, ticks: Iterator[Tick]) -> None:
+        """Begin an activity in the background, or go on with it."""
         if (tick := next(ticks, None)) is not None:
             heapq.heappush(self._due, (tick[0], next(self._numbers), tick[1], ticks))
-
-    def next_before(self, end_ns: int) -> Tick | None:
-        """Return what comes next until `end_ns`, and when; None where nothing does."""
-        if not self._due or self._due[0][0] > end_ns:
-            return None
-        at_ns, _, records, ticks = heapq.heappop(self._due)
-        self.begin(ticks)
-        return at_ns, records
 
 
 def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne) -> Iterator[Tick]:
@@ -266,17 +253,6 @@ def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne
         problem = "churn: mode create or recreate, templatePaths, and a number for recreate"
         raise TraceError(operation.where, f"{problem} are wanted")
     interval_ns = (operation.number("intervalMilliseconds") or _DEFAULT_MS) * MILLISECOND_NS
-    return _ticks(mode, number, templates, (start_ns, interval_ns), create, delete)
-
-
-def _ticks(
-    mode: str,
-    number: int,
-    templates: Sequence[str],
-    times: tuple[int, int],
-    create: Create,
-    delete: DeleteOne,
-) -> Iterator[Tick]:
     slots: dict[tuple[str, int], list[ObjectRef]] = {}
 
     def turn(slot: int) -> Iterator[Record]:
@@ -288,7 +264,6 @@ def _ticks(
                 made.clear()
                 yield from create(template, made)
 
-    start_ns, interval_ns = times
     for count in itertools.count():
         if mode == "create" and number and count >= number:
             return
