@@ -145,7 +145,7 @@ def command(
                 context=context,
                 usage=usage_wish,
                 usage_every_s=usage_every_ns / 1e9,
-                redact_key=_key(redact_key) if redact or redact_key else None,
+                redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
                 folder=frames or output.with_name(f"{output.name}.frames"),
             ),
             for_ns,
@@ -156,10 +156,6 @@ def command(
     _tell(recorded)
     if recorded.broken:
         raise ExitError(SERVICE, f"the recording ended early: {recorded.broken}")
-
-
-def _key(text: str) -> bytes:
-    return text.encode() if text else secrets.token_bytes(32)
 
 
 @contextlib.contextmanager

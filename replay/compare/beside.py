@@ -200,7 +200,9 @@ def in_decided_order(
     is the smallest among it and those that the log has after it. What the log does not tell stands
     where it was written.
     """
-    binds = sorted((each for each in decisions if each.kind is Kind.BIND), key=_written)
+    binds = sorted(
+        (each for each in decisions if each.kind is Kind.BIND), key=lambda each: each.written
+    )
     rest = [each for each in decisions if each.kind is not Kind.BIND]
     ranked = [bind for bind in _ranked(binds, log or ()) if bind.scored is not None]
     known = {bind.written for bind in ranked}
@@ -226,10 +228,6 @@ def _ranked(
         own = lines[f"{bind.pod.namespace}/{bind.pod.name}", bind.node]
         result.append(replace(bind, scored=own.popleft().scored) if own else bind)
     return result
-
-
-def _written(decision: RecordedDecision) -> int:
-    return decision.written
 
 
 def _read(path: Path) -> list[LoggedBinding]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from replay.compare.explain import Explanation, Reason
 from replay.compare.verdict import Ground, Verdict
+from replay.importers.recording.survey import TERMINAL
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from services.kube import quantity
 from services.kube.priority_class import SYSTEM_CRITICAL_PRIORITY
@@ -35,7 +36,6 @@ _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _STORAGE, _PIDS = "ephemeral-storage", "pids"
 _COUNTED = frozenset({"memory", _STORAGE})
 """Resources of which a message names the containers that use more than they asked for."""
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +54,19 @@ def judged_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionVe
     low = _LOW.search(message)
     if low is None:
         return _by_own_limit(pod, message, told)
-    rivals = [each for each in others if _could_go(each)]
+    rivals = [
+        each for each in others if each.status.phase not in TERMINAL and not _is_critical(each)
+    ]
     if not rivals:
         return _agrees(Ground.ALONE, told)
     own = pod.spec.priority
     lower = [each for each in rivals if each.spec.priority < own]
     if low[1] == _PIDS and lower:
-        return _differs(told, f"{_name(lower[0])} first: its priority is lower")
+        first = lower[0].metadata
+        return _differs(told, f"{first.namespace}/{first.name} first: its priority is lower")
     higher = all(each.spec.priority > own for each in rivals)
-    first = low[1] == _PIDS or _exceeds(pod, low[1], message)
-    if higher and first and not _is_reclaimed(message):
+    goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
+    if higher and goes_first and not _is_reclaimed(message):
         return _agrees(Ground.FIRST, told)
     return _unknown(told, low[1], len(rivals), pod.spec.node_name)
 
@@ -102,10 +105,6 @@ def _is_reclaimed(message: str) -> bool:
     return match is not None and _bytes(match[2]) >= _bytes(match[1])
 
 
-def _could_go(pod: Pod) -> bool:
-    return pod.status.phase not in _TERMINAL and not _is_critical(pod)
-
-
 def _is_critical(pod: Pod) -> bool:
     notes = pod.metadata.annotations
     static = notes.get(_SOURCE, "api") != "api"
@@ -118,10 +117,6 @@ def _bytes(text: str) -> int:
         return quantity.value(text)
     except quantity.QuantityError:
         return -1
-
-
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 def _agrees(ground: Ground, told: str) -> EvictionVerdict:

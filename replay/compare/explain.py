@@ -22,6 +22,7 @@ from replay.compare.recorded import (
     Sight,
 )
 from replay.compare.verdict import judged
+from replay.importers.recording.survey import TERMINAL
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
@@ -33,7 +34,6 @@ _GREEDY_MAX = 12
 LAG_NS = 1_000_000_000
 """How long before a decision a change can have been without being seen."""
 _ENDS_MAX = 48
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 class Reason(Enum):
@@ -279,7 +279,7 @@ def _what(event: RecordedEvent) -> str:
 
 
 def _has_ended(pod: Pod) -> bool:
-    return pod.status.phase in _TERMINAL
+    return pod.status.phase in TERMINAL
 
 
 def _is_ending(pod: Pod) -> bool:

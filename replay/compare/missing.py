@@ -7,7 +7,8 @@ enough that the pod names them and that no object of their kind was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence, Set
+import copy
+from collections.abc import Container, Iterator, Set
 from dataclasses import dataclass, replace
 
 from replay.compare.explain import Asked, Explanation, Reason
@@ -20,6 +21,7 @@ from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.scheduler.v1alpha1.scheduler_pb2 import Evaluation
 
 _BUDGET, _CLAIM, _NAMESPACE = "PodDisruptionBudget", "PersistentVolumeClaim", "Namespace"
+_NOT_SERVED = "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
 _TRIES_MAX = 12
 _LABEL = "reprieve.compare/protected"
 
@@ -35,8 +37,8 @@ class Missing:
         """Return what explains a difference in the state of the decision, None for nothing."""
         if cluster is None:
             return None
-        for text in _not_served(cluster.pod):
-            return Explanation(reason=Reason.PLUGIN, text=text)
+        if any("resourceClaims" in each for each in pod_features(cluster.pod.spec)):
+            return Explanation(reason=Reason.PLUGIN, text=_NOT_SERVED)
         for text in _not_recorded(cluster.pod, self.kinds):
             return Explanation(reason=Reason.MISSING, text=text)
         if decision.kind is Kind.PREEMPTION and _BUDGET not in self.kinds:
@@ -79,8 +81,7 @@ def _with_budgets(cluster: Cluster, protected: Container[str]) -> Cluster:
         if held.pod.metadata.uid not in protected:
             objects.append(held)
             continue
-        marked = Object()
-        marked.CopyFrom(held)
+        marked = copy.deepcopy(held)
         marked.pod.metadata.labels[_LABEL] = ""
         objects.append(marked)
         namespaces[held.pod.metadata.namespace] = None
@@ -97,28 +98,15 @@ def _budget(namespace: str) -> Object:
     return made
 
 
-def _not_served(pod: Pod) -> Iterator[str]:
-    if any("resourceClaims" in each for each in pod_features(pod.spec)):
-        yield "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
-
-
 def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
     """Yield what the pod names of kinds of which no object was recorded."""
-    checks: Sequence[tuple[str, Callable[[Pod], bool], str]] = (
-        (_CLAIM, _has_claims, "its volumes are claims"),
-        (_NAMESPACE, _selects_namespaces, "its affinity selects namespaces by their labels"),
-    )
-    for kind, names, words in checks:
-        if kind not in kinds and names(pod):
-            yield f"{words}, and no {kind} was recorded"
-
-
-def _has_claims(pod: Pod) -> bool:
-    return any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
-
-
-def _selects_namespaces(pod: Pod) -> bool:
-    return any(each.HasField("namespace_selector") for each in _terms(pod))
+    has_claims = any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
+    if _CLAIM not in kinds and has_claims:
+        yield f"its volumes are claims, and no {_CLAIM} was recorded"
+    selects = any(each.HasField("namespace_selector") for each in _terms(pod))
+    if _NAMESPACE not in kinds and selects:
+        words = "its affinity selects namespaces by their labels"
+        yield f"{words}, and no {_NAMESPACE} was recorded"
 
 
 def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 
+from replay.importers.recording.survey import TERMINAL
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
-
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +162,7 @@ class RecordedState:
         return (
             held is not None
             and not held.pod.spec.node_name
-            and held.pod.status.phase not in _TERMINAL
+            and held.pod.status.phase not in TERMINAL
         )
 
     def pod(self, uid: str) -> Pod | None:

@@ -14,7 +14,6 @@ from replay.explain.explanation import (
     Explanation,
     Node,
     Preemption,
-    RankedPod,
     RefusedNodes,
 )
 from replay.results import durations
@@ -188,7 +187,7 @@ def _print_afterwards(found: Explanation, console: Console) -> None:
         _say(console, f"later, at {at}: {escape(each.what)}")
 
 
-def _say(console: Console, text: str) -> None:
+def _say(console: Console, text: str | Table) -> None:
     console.print(text, highlight=False)
 
 
@@ -205,8 +204,8 @@ def new_table(*columns: str) -> Table:
 
 def print_table(title: str, table: Table, console: Console) -> None:
     """Print a table under its title."""
-    console.print(f"\n[bold]{title}[/]", highlight=False)
-    console.print(table, highlight=False)
+    _say(console, f"\n[bold]{title}[/]")
+    _say(console, table)
 
 
 def counted(number: int, noun: str) -> str:
@@ -220,20 +219,20 @@ def print_eviction(found: Eviction, pod: str, start_ns: int, console: Console) -
     given_s = found.grace_period_s
     grace = "" if given_s is None else f", with a grace period of {given_s} s"
     node = escape(found.node)
-    console.print(f"\n[bold]Evicted at {at}[/] on [bold]{node}[/]{grace}", highlight=False)
-    console.print(escape(found.message.strip()), highlight=False)
+    _say(console, f"\n[bold]Evicted at {at}[/] on [bold]{node}[/]{grace}")
+    _say(console, escape(found.message.strip()))
     if not found.signal:
-        console.print("a limit on local storage was exceeded, no threshold met", highlight=False)
+        _say(console, "a limit on local storage was exceeded, no threshold met")
         return
     if found.threshold:
-        console.print(f"threshold: {escape(_threshold(found.threshold))}", highlight=False)
+        _say(console, f"threshold: {escape(_threshold(found.threshold))}")
     if found.available is not None and found.capacity is not None:
         available = _amount(found.available, found.signal)
         capacity = _amount(found.capacity, found.signal)
-        console.print(f"observed: {available} available of {capacity}", highlight=False)
+        _say(console, f"observed: {available} available of {capacity}")
     if found.rank:
         pods = counted(found.ranked_pods, "pod")
-        console.print(f"rank: {found.rank:,} of {pods} on the node", highlight=False)
+        _say(console, f"rank: {found.rank:,} of {pods} on the node")
     _print_ranking(found, pod, console)
 
 
@@ -247,13 +246,10 @@ def _print_ranking(found: Eviction, pod: str, console: Console) -> None:
     for number, place in enumerate(found.ranking, 1):
         name = f"[bold]{escape(place.pod)}[/]" if place.pod == pod else escape(place.pod)
         exceeds = "yes" if place.exceeds_request else "no"
-        used, request = _used(place, found.signal), _amount(place.request, found.signal)
+        used = "unknown" if place.usage is None else _amount(place.usage, found.signal)
+        request = _amount(place.request, found.signal)
         table.add_row(f"{number:,}", name, f"{place.priority:,}", used, request, exceeds)
     print_table(first, table, console)
-
-
-def _used(place: RankedPod, signal: str) -> str:
-    return "unknown" if place.usage is None else _amount(place.usage, signal)
 
 
 def _amount(amount: int, signal: str) -> str:
@@ -276,21 +272,19 @@ def print_preemption(found: Preemption, pod: str, console: Console) -> None:
     """Print who could make room for `pod`, and who may stay."""
     console.print()
     if found.disabled:
-        console.print("Preemption is switched off", highlight=False)
+        _say(console, "Preemption is switched off")
         return
     if found.ineligible:
         console.print(f"Preemption: the pod may not preempt: {escape(found.ineligible)}")
         return
-    console.print(_summary(found), highlight=False)
+    _say(console, _summary(found))
     if found.candidates:
         _print_candidates(found, console)
         _print_picked(found.candidates[0], pod, console)
     for each in found.no_candidates:
         reasons = escape("; ".join(each.reasons))
         names = escape(", ".join(each.nodes[:_NAMES]) + (", .." if each.count > _NAMES else ""))
-        console.print(
-            f"no candidate, {counted(each.count, 'node')} ({names}): {reasons}", highlight=False
-        )
+        _say(console, f"no candidate, {counted(each.count, 'node')} ({names}): {reasons}")
 
 
 def _summary(found: Preemption) -> str:
@@ -329,9 +323,9 @@ def _print_picked(picked: Candidate, pod: str, console: Console) -> None:
         table.add_row("reprieved", escape(name), "", "")
     print_table(f"On {escape(picked.node)}", table, console)
     if picked.reprieved:
-        console.print(
+        _say(
+            console,
             f"Who is reprieved was put back in turn (first those whose budget is spent, then the "
             f"most important first), and {escape(pod)} still fits beside them; beside a victim "
             f"it would not.",
-            highlight=False,
         )

@@ -56,7 +56,7 @@ def openb_like(seed: int = 1) -> Iterator[Record]:
     for number, (pod, _) in enumerate(shapes, 1):
         yield numbering.record(0, template=Template(id=number, pod=pod))
     usual = [(number, weight) for number, (_, weight) in enumerate(shapes, 1) if weight]
-    huge = [n for n, (_, weight) in enumerate(shapes, 1) if not weight for _ in range(_many(n))]
+    huge = [number for number, (_, many) in enumerate(_HUGE, 1) for _ in range(many)]
     places = sorted(range(PODS), key=lambda index: draw.share("place", index))[: len(huge)]
     special = dict(zip(places, huge, strict=True))
     for index in range(PODS):
@@ -79,16 +79,8 @@ def _shapes(draw: Draw) -> list[tuple[Pod, int]]:
     return result
 
 
-def _many(number: int) -> int:
-    return _HUGE[number - 1][1]
-
-
-def _four_tiers(seed: int) -> Iterator[Record]:
-    return generate(GenerateOptions(seed=seed))
-
-
 PRESETS: Mapping[str, Callable[[int], Iterator[Record]]] = {
-    "four-tiers": _four_tiers,
+    "four-tiers": lambda seed: generate(GenerateOptions(seed=seed)),
     "openb-like": openb_like,
 }
 """By name: a function of the seed. "four-tiers" is the bundled demo trace, "openb-like" the

@@ -58,7 +58,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     path, issues, numbering = only(paths, "one database"), Issues(), Numbering()
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            database.text_factory = _text
+            database.text_factory = lambda data: data.decode("utf-8", "replace")
             types = _types(path, database, options.machine)
             header = header_of(NAME, paths, options)
             header.times_recorded = True
@@ -69,10 +69,6 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"cannot be read as the trace's database: {error}") from error
     yield from numbering.issues(issues)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _types(path: Path, database: sqlite3.Connection, machine: str) -> dict[str, _Requests]:

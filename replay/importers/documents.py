@@ -142,17 +142,13 @@ def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]
             if block:
                 yield key, rest, block
             key, rest, block = match[2], (match[3] or "").strip(), [text]
-        elif block and (not bare.strip() or bare[: indent + 1].isspace() or _goes_on(bare, indent)):
+        elif block and (not bare[: indent + 1].strip() or bare.startswith(("-", "#"), indent)):
+            # Deeper, or a comment or a sequence's item at the mapping's indentation.
             block.append(text)
         elif bare.strip() and not bare.lstrip().startswith("#"):
             raise _CutError
     if block:
         yield key, rest, block
-
-
-def _goes_on(bare: str, indent: int) -> bool:
-    """Tell whether the line is a comment or a sequence's item at the mapping's indentation."""
-    return bare.startswith(("-", "#"), indent)
 
 
 def _load(text: str, first: int) -> Any:

@@ -34,7 +34,6 @@ from replay.trace.errors import TraceError
 from replay.world.workloads.job_state import TRACKING
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
 
 NAME = "manifests"
@@ -144,8 +143,8 @@ class _Manifests:
         happened_ns = latest_ns(raw)
         if happened_ns > self._latest_ns:
             self._latest_ns, self._latest_where = happened_ns, where
-        is_pod = kind == "Pod"
-        if is_pod and carried.pod.status.phase in TERMINAL and not _is_uncounted(carried.pod):
+        is_ended = kind == "Pod" and carried.pod.status.phase in TERMINAL
+        if is_ended and TRACKING not in carried.pod.metadata.finalizers:
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
         elif kind in WORKLOADS and not _stands(carried):
@@ -163,10 +162,6 @@ class _Manifests:
             raise TraceError(where, f"{kind}: metadata.name is missing")
         if not meta.uid:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
-
-
-def _is_uncounted(pod: Pod) -> bool:
-    return TRACKING in pod.metadata.finalizers
 
 
 def _stands(workload: Object) -> bool:

@@ -17,7 +17,6 @@ from replay.importers import (
     google2019,
     kwok,
     manifests,
-    native,
     openb,
     recorder,
     scheduler_perf,
@@ -28,9 +27,10 @@ from replay.importers.made_objects import machine_amounts, made_nodes, with_node
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import Change
 from replay.importers.recording.interpreter import interpret
-from replay.importers.records import Issues, header_of
+from replay.importers.records import Issues, header_of, only
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
+from replay.trace.reader import is_binary, is_text, read
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
@@ -53,8 +53,8 @@ class Importer:
     looked_for: str
     sniff: Callable[[Path, bytes], bool]
     load: Load
-    node_amounts: Callable[[ImportOptions], Mapping[str, str]]
-    changes: RecordedChanges | None
+    node_amounts: Callable[[ImportOptions], Mapping[str, str]] = machine_amounts
+    changes: RecordedChanges | None = None
 
 
 def _importer(module: ModuleType) -> Importer:
@@ -80,8 +80,19 @@ def _interpreting(name: str, recorded_changes: RecordedChanges) -> Load:
     return load
 
 
+def _native(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the records of a native trace as they are."""
+    del options
+    return read(only(paths, "one native trace"))
+
+
+_NATIVE = Importer(
+    name="native",
+    looked_for="a native trace: .ktr, or JSON lines that begin with a header",
+    sniff=lambda path, start: is_binary(path, start) or is_text(start),
+    load=_native,
+)
 _MODULES = (
-    native,
     watch,
     audit,
     recorder,
@@ -96,7 +107,9 @@ _MODULES = (
     alibaba2017,
     manifests,
 )
-IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
+IMPORTERS: Mapping[str, Importer] = {
+    each.name: each for each in (_NATIVE, *map(_importer, _MODULES))
+}
 """All formats by name. In a folder of several, the first that is there is read."""
 
 

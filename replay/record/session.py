@@ -14,7 +14,7 @@ from replay.importers.kinds import NODES, PODS, RESOURCES, Resource
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
 from replay.record.errors import AllRefusedError, RecordError
-from replay.record.frames import ABOUT, Folder, LineFile, arrival
+from replay.record.frames import ABOUT, Folder, arrival
 from replay.record.redact import Redactor
 from replay.record.usage import Roster, UsageLog, UsageSource
 from replay.record.usage_sources import Choice, choose
@@ -250,7 +250,10 @@ class _Session:
         finally:
             self._ending.set()
             self._join(threads)
-            _closed(self._files)
+            for file in self._files:
+                # A disk that is full has been reported already.
+                with contextlib.suppress(OSError):
+                    file.close()
 
     def _join(self, threads: Sequence[Thread]) -> None:
         """Wait for threads to end, for a while; what a request in flight brings later is lost."""
@@ -300,7 +303,8 @@ class _Session:
         for watcher in self._watchers:
             told, name = watcher.told, watcher.resource.name
             if told.refused:
-                weight = ", without which a trace is of little use" if _is_vital(watcher) else ""
+                is_vital = watcher.resource in {NODES, PODS}
+                weight = ", without which a trace is of little use" if is_vital else ""
                 result.append((f"{name} are not recorded{weight}", told.refused))
             elif not told.is_listed:
                 why = told.problem or "the recording ended before"
@@ -310,14 +314,3 @@ class _Session:
                 what = f"{name} were listed again, {times}what happened meanwhile is told late"
                 result.append((what, told.gaps[-1]))
         return result
-
-
-def _is_vital(watcher: Watcher) -> bool:
-    return watcher.resource in {NODES, PODS}
-
-
-def _closed(files: Sequence[LineFile]) -> None:
-    """Close all files; a disk that is full has been told of already."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.close()

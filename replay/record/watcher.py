@@ -313,7 +313,7 @@ class Followed:
             yield Frame(type=GAP, object={"kind": self.resource.kind, "message": gap})
         for uid in [each for each in self._known if each not in self._met]:
             yield Frame(type="DELETED", object=self._forget(uid, version))
-        for frame in sorted(self._changed, key=_order):
+        for frame in sorted(self._changed, key=lambda each: version_number(each.object) or 0):
             self._keep(uid_of(frame.object), frame.object)
             yield frame
         self.begin_list()
@@ -366,7 +366,3 @@ class Followed:
             "apiVersion": self.resource.api_version,
             "metadata": {"resourceVersion": version, "annotations": annotations},
         }
-
-
-def _order(frame: Frame) -> int:
-    return version_number(frame.object) or 0

@@ -53,9 +53,14 @@ def page(overview: Overview, figures: Iterable[Figure]) -> str:
     }
     return Template(_asset("page.html")).substitute(
         title=escape(overview.title),
-        facts="".join(_fact(name, text) for name, text in overview.facts),
+        facts="".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
+            for name, text in overview.facts
+        ),
         described=" · ".join(f"{escape(name)} {escape(text)}" for name, text in overview.described),
-        contents="".join(_content(each) for each in figures),
+        contents="".join(
+            f'<li><a href="#{each.key}">{escape(each.title)}</a></li>' for each in figures
+        ),
         figures="".join(map(_figure, figures)),
         style=_asset("page.css"),
         data=_inlined(charts),
@@ -72,14 +77,6 @@ def _asset(*names: str) -> str:
 def _inlined(mapping: Mapping[str, object]) -> str:
     """Return JSON for a script element: no "<" could end that."""
     return orjson.dumps(mapping).decode().replace("<", "\\u003c")
-
-
-def _fact(name: str, text: str) -> str:
-    return f"<div><dt>{escape(name)}</dt><dd>{escape(text)}</dd></div>"
-
-
-def _content(figure: Figure) -> str:
-    return f'<li><a href="#{figure.key}">{escape(figure.title)}</a></li>'
 
 
 def _figure(figure: Figure) -> str:

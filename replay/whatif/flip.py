@@ -17,7 +17,7 @@ from replay.explain.target import Wish, attempt_of
 from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.facts import RunFacts
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.config.kubelet import KubeletConfigError, read_kubelet_configuration
 
@@ -206,7 +206,7 @@ def _order_of(a: Side, b: Side, key: str) -> Iterator[str]:
     if one is None or other is None:
         yield f"Only {'B' if one is None else 'A'} has the pod {key}."
     elif one.priority != other.priority:
-        yield f"The priority of {key} is {_priority(one)} in A and {_priority(other)} in B."
+        yield f"The priority of {key} is {one.priority:,} in A and {other.priority:,} in B."
 
 
 def _eviction(side: Side, other: Side, decision: trace_pb2.Decision) -> Iterator[str]:
@@ -258,10 +258,6 @@ def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
 
 def _key(decision: trace_pb2.Decision) -> str:
     return f"{decision.observed.object.namespace}/{decision.observed.object.name}"
-
-
-def _priority(pod: PodFacts) -> str:
-    return f"{pod.priority:,}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -154,7 +154,7 @@ def note_usage(task: Task, event: ev.UsageEvent) -> bool:
     if len(task.usage) <= WINDOWS_MAX:
         return False
     task.usage[:] = [
-        _together(first, second)
+        (first[0], _larger(first[1], second[1]), _larger(first[2], second[2]))
         for first, second in zip(task.usage[::2], [*task.usage[1::2], task.usage[-1]], strict=False)
     ]
     return True
@@ -172,10 +172,6 @@ def usage_profile(number: int, windows: Sequence[_Window], options: ImportOption
     if profile.segments:
         profile.segments[0].offset_ns = 0
     return profile
-
-
-def _together(first: _Window, second: _Window) -> _Window:
-    return first[0], _larger(first[1], second[1]), _larger(first[2], second[2])
 
 
 def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:

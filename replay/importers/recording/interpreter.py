@@ -103,7 +103,8 @@ def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
     since_ns = moment.since_start_ns
     at_ns = start_ns + since_ns if since_ns is not None else moment.at_ns
     if at_ns > end_ns:
-        problem = f"--follow-until {moment}: the recording ends {_span(start_ns, end_ns)}"
+        span = f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339(end_ns)}"
+        problem = f"--follow-until {moment}: the recording ends {span}"
         raise TraceError(where, f"{problem}; give a moment before that")
     if at_ns < start_ns:
         problem = f"--follow-until {moment}: the recording begins only at {rfc3339(start_ns)}"
@@ -180,7 +181,3 @@ def _decided(step: Step) -> Iterator[str]:
         yield "preempted"
     if part(new, "status").get("reason") == "Evicted" != part(old, "status").get("reason"):
         yield "evicted"
-
-
-def _span(start_ns: int, end_ns: int) -> str:
-    return f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339(end_ns)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from replay.importers.kinds import WORKLOADS
 from replay.importers.recording.change import (
@@ -30,12 +31,12 @@ _PRESSURE_TAINTS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectReading:
     """Reads the steps of objects that are no pods."""
 
-    def __init__(self, *, facts: Survey, output: Output) -> None:
-        self._facts = facts
-        self._output = output
+    facts: Survey
+    output: Output
 
     def read(self, step: Step) -> Iterator[Record]:
         """Yield the records of one step."""
@@ -52,29 +53,29 @@ class ObjectReading:
         raw = step.new
         match kind(raw):
             case "Node":
-                yield from self._output.create(step, _node_without_pressure(raw))
+                yield from self.output.create(step, _node_without_pressure(raw))
             case "PodDisruptionBudget":
-                yield from self._output.create(step, without_status(raw))
+                yield from self.output.create(step, without_status(raw))
                 yield from self._budget_status(step, {})
             case name if name in WORKLOADS and not step.initial:
-                yield from self._output.create(step, without_status(raw))
+                yield from self.output.create(step, without_status(raw))
             case _:
-                yield from self._output.create(step, raw)
+                yield from self.output.create(step, raw)
 
     def _changed(self, step: Step, old: Raw) -> Iterator[Record]:
         raw, object_kind = step.new, kind(step.new)
         if step.deleted or (deletion_asked(raw) and not deletion_asked(old)):
             if not deletion_asked(old):
-                yield self._output.delete(step)
+                yield self.output.delete(step)
             return
         wish = _node_wish if object_kind == "Node" else user_part
         if wish(old) != wish(raw):
             new = _node_without_pressure(raw) if object_kind == "Node" else without_status(raw)
-            yield from self._output.update(step, new)
+            yield from self.output.update(step, new)
         elif object_kind == "Node":
-            self._output.dropped(step, "heartbeat", "a heartbeat, or a status that no replay reads")
+            self.output.dropped(step, "heartbeat", "a heartbeat, or a status that no replay reads")
         elif object_kind != "PodDisruptionBudget":
-            self._output.dropped(step, "status-only", "a change of status that no replay reads")
+            self.output.dropped(step, "status-only", "a change of status that no replay reads")
         if object_kind == "PodDisruptionBudget":
             yield from self._budget_status(step, old)
 
@@ -82,26 +83,26 @@ class ObjectReading:
         status = part(step.new, "status")
         if not status or status == part(old, "status"):
             return
-        carried = self._output.object(step, step.new)
+        carried = self.output.object(step, step.new)
         if carried is not None:
             budget = carried.pod_disruption_budget
-            yield self._output.observed(step, budget_status=BudgetStatus(status=budget.status))
+            yield self.output.observed(step, budget_status=BudgetStatus(status=budget.status))
 
     def _is_controllers(self, raw: Raw) -> bool:
-        return self._facts.objects[uid(raw)].owner_uid in self._facts.controllers
+        return self.facts.objects[uid(raw)].owner_uid in self.facts.controllers
 
     def _controllers_own(self, step: Step) -> Iterator[Record]:
         """Read what a recorded Deployment or CronJob owns: only the first list's are input."""
-        facts = self._facts.objects[uid(step.new)]
+        facts = self.facts.objects[uid(step.new)]
         if step.old is not None:
             what = "changed by its controller, which a replay does itself"
-            self._output.dropped(step, "controller-update", what)
+            self.output.dropped(step, "controller-update", what)
         elif facts.is_observed:
-            owner_kind, namespace, name = self._facts.controllers[facts.owner_uid]
+            owner_kind, namespace, name = self.facts.controllers[facts.owner_uid]
             owner = ObjectRef(kind=owner_kind, namespace=namespace, name=name, uid=facts.owner_uid)
-            yield self._output.observed(step, made=Made(owner=owner, ordinal=facts.ordinal))
+            yield self.output.observed(step, made=Made(owner=owner, ordinal=facts.ordinal))
         else:
-            yield from self._output.create(step, step.new)
+            yield from self.output.create(step, step.new)
 
     def _pressure(self, step: Step) -> Iterator[Record]:
         for type_ in _PRESSURES:
@@ -109,7 +110,7 @@ class ObjectReading:
             after = condition(step.new, type_).get("status", "False")
             if after != before and not step.deleted:
                 changed = ConditionChanged(type=type_, status=str(after))
-                yield self._output.observed(step, condition_changed=changed)
+                yield self.output.observed(step, condition_changed=changed)
 
 
 def _node_wish(raw: Raw) -> tuple[object, ...]:

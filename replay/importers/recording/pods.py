@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from replay.importers.recording.change import (
     Raw,
@@ -34,6 +35,8 @@ from services.kube.priority_class import SYSTEM_CLASSES
 # A binding copies these from the node (v1.34); elsewhere they are nobody's wish.
 _TOPOLOGY = frozenset({"topology.kubernetes.io/zone", "topology.kubernetes.io/region"})
 _SYSTEM_CLASSES = frozenset(each.name for each in SYSTEM_CLASSES)
+_COMPONENTS = ("system:kube-", "system:serviceaccount:kube-system:", "system:node:")
+"""What users of the API are called that are parts of the cluster itself."""
 _CAUSES = {"EvictionByEvictionAPI": "drain"}
 _BY_THE_CLUSTER = frozenset(
     {
@@ -54,79 +57,72 @@ _SIGNALS = {
 }
 
 
+@dataclass(slots=True, kw_only=True)
 class PodReading:
     """Reads the steps of pods; `live` finds an object that is there by its UID."""
 
-    def __init__(
-        self,
-        *,
-        facts: Survey,
-        output: Output,
-        scheduler_names: tuple[str, ...],
-        live: Callable[[str], Raw | None],
-    ) -> None:
-        self._facts = facts
-        self._output = output
-        self._scheduler_names = scheduler_names
-        self._live = live
-        self._active: dict[str, set[str]] = {}
+    facts: Survey
+    output: Output
+    scheduler_names: tuple[str, ...]
+    live: Callable[[str], Raw | None]
+    _active: dict[str, set[str]] = field(default_factory=dict)
 
     def read(self, step: Step) -> Iterator[trace_pb2.Record]:
         """Yield the records of one step."""
-        facts = self._facts.objects[uid(step.new)]
+        facts = self.facts.objects[uid(step.new)]
         if step.old is None:
             yield from self._appeared(step, facts)
         else:
             yield from self._changed(step, step.old, facts)
         if step.deleted:
             removed = trace_pb2.Removed(cause=_removal(step.new))
-            yield self._output.observed(step, removed=removed)
+            yield self.output.observed(step, removed=removed)
         self._count(step, facts)
 
     def _appeared(self, step: Step, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         if facts.is_observed:
-            owner = self._facts.controllers[facts.owner_uid]
+            owner = self.facts.controllers[facts.owner_uid]
             made = trace_pb2.Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
-            yield self._output.observed(step, made=made)
+            yield self.output.observed(step, made=made)
         elif phase(step.new) in TERMINAL:
-            self._output.dropped(step, "ended-pod", "had ended before the recording began")
+            self.output.dropped(step, "ended-pod", "had ended before the recording began")
         elif self._is_ours(step.new) or node_name(step.new):
             yield from self._create(step, step.new, facts)
         if not step.initial:
             yield from self._observe(step, {}, facts)
 
     def _changed(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
-        written = self._output.numbering.sequence
+        written = self.output.numbering.sequence
         was_bound = bool(node_name(old))
         is_bound = bool(node_name(step.new))
         if not was_bound and is_bound and not self._is_ours(step.new) and not facts.is_observed:
             yield from self._create(step, step.new, facts)
         elif _wish_changed(old, step.new):
-            yield from self._output.update(step, _wished(step.new))
+            yield from self.output.update(step, _wished(step.new))
         yield from self._observe(step, old, facts)
         if _deletion_changed(old, step.new) or (step.deleted and not deletion_asked(old)):
             yield from self._deletion(step, old, facts)
-        if written == self._output.numbering.sequence and not step.deleted:
-            self._output.dropped(step, "status-only", "a change of status that no replay reads")
+        if written == self.output.numbering.sequence and not step.deleted:
+            self.output.dropped(step, "status-only", "a change of status that no replay reads")
 
     def _create(self, step: Step, raw: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         # A new pod goes without the status that an API server gave it at once.
-        carried = self._output.object(step, raw if step.initial else without_status(raw))
+        carried = self.output.object(step, raw if step.initial else without_status(raw))
         if carried is None:
             return
         self._check_class(step, raw)
-        life = pod_life(facts, self._facts.end_ns)
-        yield from self._output.templates.pod_create(step.at_ns, carried.pod, life)
+        life = pod_life(facts, self.facts.end_ns)
+        yield from self.output.templates.pod_create(step.at_ns, carried.pod, life)
 
     def _check_class(self, step: Step, raw: Raw) -> None:
         name = part(raw, "spec").get("priorityClassName")
-        if name and name not in self._facts.classes and name not in _SYSTEM_CLASSES:
+        if name and name not in self.facts.classes and name not in _SYSTEM_CLASSES:
             message = f"PriorityClass {name!r} is not recorded: its pods keep spec.priority"
-            self._output.issues.add("missing-priority-class", step.where, message)
+            self.output.issues.add("missing-priority-class", step.where, message)
 
     def _observe(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         """Yield what the cluster did to the pod."""
-        new, out = step.new, self._output
+        new, out = step.new, self.output
         node = node_name(new)
         nominated = nominated_node(new)
         if nominated != nominated_node(old):
@@ -157,10 +153,8 @@ class PodReading:
             match = _LOW_ON.match(message)
             signal = _SIGNALS.get(match[1], "") if match else ""
             evicted = trace_pb2.Evicted(node_name=node, signal=signal, message=message)
-            return self._output.observed(step, evicted=evicted)
-        return self._output.observed(
-            step, finished=trace_pb2.Finished(phase=reached, reason=reason)
-        )
+            return self.output.observed(step, evicted=evicted)
+        return self.output.observed(step, finished=trace_pb2.Finished(phase=reached, reason=reason))
 
     def _deletion(self, step: Step, old: Raw, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         cause = self._cause(step, old, facts)
@@ -169,7 +163,7 @@ class PodReading:
         asked_s = grace_s(step.new)
         own_s = part(step.new, "spec").get("terminationGracePeriodSeconds", 30)
         bound = bool(node_name(step.new))
-        yield self._output.delete(step, cause, asked_s if bound and asked_s != own_s else None)
+        yield self.output.delete(step, cause, asked_s if bound and asked_s != own_s else None)
 
     def _cause(self, step: Step, old: Raw, facts: ObjectFacts) -> str:
         """Return who asked for a deletion; "" for the cluster, which a replay is itself."""
@@ -177,15 +171,15 @@ class PodReading:
         if reason in _BY_THE_CLUSTER:
             return ""
         if phase(old) in TERMINAL:
-            self._output.dropped(step, "clean-up", "the deletion of a pod that had ended")
+            self.output.dropped(step, "clean-up", "the deletion of a pod that had ended")
             return ""
         if reason in _CAUSES:
             return _CAUSES[reason]
-        is_owned = facts.owner_uid in self._facts.controllers
+        is_owned = facts.owner_uid in self.facts.controllers
         if step.actor:
-            return ("" if is_owned else "owner") if _is_component(step.actor) else "user"
+            return ("" if is_owned else "owner") if step.actor.startswith(_COMPONENTS) else "user"
         if is_owned:
-            owner = self._live(facts.owner_uid)
+            owner = self.live(facts.owner_uid)
             if owner is None or deletion_asked(owner):
                 return ""
             if kind(owner) in _PLACED:
@@ -208,8 +202,8 @@ class PodReading:
                 del self._active[facts.owner_uid]
 
     def _is_ours(self, raw: Raw) -> bool:
-        name = part(raw, "spec").get("schedulerName") or self._scheduler_names[0]
-        return name in self._scheduler_names
+        name = part(raw, "spec").get("schedulerName") or self.scheduler_names[0]
+        return name in self.scheduler_names
 
 
 def _owner_ref(owner: tuple[str, str, str], owner_uid: str) -> ObjectRef:
@@ -219,11 +213,6 @@ def _owner_ref(owner: tuple[str, str, str], owner_uid: str) -> ObjectRef:
 
 def _words(scheduled: Raw) -> tuple[str, str]:
     return str(scheduled.get("message") or ""), str(scheduled.get("reason") or "")
-
-
-def _is_component(actor: str) -> bool:
-    """Tell whether a user of the API is a part of the cluster itself."""
-    return actor.startswith(("system:kube-", "system:serviceaccount:kube-system:", "system:node:"))
 
 
 def _deletion_changed(old: Raw, new: Raw) -> bool:
