@@ -176,13 +176,8 @@ def _events(path: Path) -> Iterator[Raw]:
                 yield raw
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedBinding:
-    """A line of the log: the pod as NAMESPACE/NAME, its node, and what the log knows of it."""
-
-    pod: str
-    node: str
-    scored: Scored
+LoggedBinding = tuple[str, str, Scored]
+"""A line of the log: the pod as NAMESPACE/NAME, its node, and what the log knows of it."""
 
 
 def decision_log(paths: Sequence[Path]) -> list[LoggedBinding] | None:
@@ -220,13 +215,13 @@ def _ranked(
     binds: Sequence[RecordedDecision], log: Sequence[LoggedBinding]
 ) -> list[RecordedDecision]:
     """Give each binding its line; pods of one name that came one after the other take turns."""
-    lines: dict[tuple[str, str], deque[LoggedBinding]] = defaultdict(deque)
-    for line in log:
-        lines[line.pod, line.node].append(line)
+    lines: dict[tuple[str, str], deque[Scored]] = defaultdict(deque)
+    for pod, node, scored in log:
+        lines[pod, node].append(scored)
     result: list[RecordedDecision] = []
     for bind in binds:
         own = lines[f"{bind.pod.namespace}/{bind.pod.name}", bind.node]
-        result.append(replace(bind, scored=own.popleft().scored) if own else bind)
+        result.append(replace(bind, scored=own.popleft()) if own else bind)
     return result
 
 
@@ -241,6 +236,5 @@ def _read(path: Path) -> list[LoggedBinding]:
                     top=int(line.get("top", -1)),
                     tied_nodes=tuple(sorted(line.get("tied_nodes") or ())),
                 )
-                node = str(line.get("node") or "")
-                result.append(LoggedBinding(pod=line["pod"], node=node, scored=scored))
+                result.append((line["pod"], str(line.get("node") or ""), scored))
     return result

@@ -97,8 +97,9 @@ class Comparison:
         pod = self._state.pod(decision.pod.uid)
         if pod is None or not pod.spec.node_name:
             return _not_judged(decision)
-        found = judged_eviction(pod, self._state.neighbours(pod), decision.message)
-        return Finding(decision=decision, verdict=found.verdict, explanation=found.explanation)
+        neighbours = self._state.neighbours(pod)
+        verdict, explanation = judged_eviction(pod, neighbours, decision.message)
+        return Finding(decision=decision, verdict=verdict, explanation=explanation)
 
     def _by_change(self, decision: RecordedDecision) -> Explanation | None:
         if self._changed is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from replay.compare.explain import Explanation, Reason
 from replay.compare.verdict import Ground, Verdict
@@ -38,8 +38,7 @@ _COUNTED = frozenset({"memory", _STORAGE})
 """Resources of which a message names the containers that use more than they asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionVerdict:
+class EvictionVerdict(NamedTuple):
     """How an eviction was judged, and what explains it where the recording cannot tell."""
 
     verdict: Verdict
@@ -68,7 +67,10 @@ def judged_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionVe
     goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
     if higher and goes_first and not _is_reclaimed(message):
         return _agrees(Ground.FIRST, told)
-    return _unknown(told, low[1], len(rivals), pod.spec.node_name)
+    pods = f"{len(rivals)} other pod{'s' if len(rivals) > 1 else ''}"
+    which = f"which of the pods on {pod.spec.node_name} was first"
+    why = f"{which} follows from the {low[1]} that its {pods} used, which is not recorded"
+    return _unknown(told, "not known", why)
 
 
 def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
@@ -84,10 +86,7 @@ def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
         limits, limit = [str(total)], match[1]
     else:
         text = "the kubelet's words do not tell what the node was low on"
-        return EvictionVerdict(
-            verdict=Verdict(ground=Ground.DIFFERS, expected=told, got="not told"),
-            explanation=Explanation(reason=Reason.MISSING, text=text),
-        )
+        return _unknown(told, "not told", text)
     if any(_bytes(each) == _bytes(limit) for each in limits):
         return _agrees(Ground.LIMIT, told)
     return _differs(told, "kept: the pod has no such limit")
@@ -120,17 +119,13 @@ def _bytes(text: str) -> int:
 
 
 def _agrees(ground: Ground, told: str) -> EvictionVerdict:
-    return EvictionVerdict(verdict=Verdict(ground=ground, expected=told, got=told))
+    return EvictionVerdict(Verdict(ground=ground, expected=told, got=told))
 
 
 def _differs(told: str, got: str) -> EvictionVerdict:
-    return EvictionVerdict(verdict=Verdict(ground=Ground.DIFFERS, expected=told, got=got))
+    return EvictionVerdict(Verdict(ground=Ground.DIFFERS, expected=told, got=got))
 
 
-def _unknown(told: str, resource: str, rivals: int, node: str) -> EvictionVerdict:
-    pods = f"{rivals} other pod{'s' if rivals > 1 else ''}"
-    text = f"which of the pods on {node} was first follows from the {resource} that its {pods} used"
-    return EvictionVerdict(
-        verdict=Verdict(ground=Ground.DIFFERS, expected=told, got="not known"),
-        explanation=Explanation(reason=Reason.MISSING, text=f"{text}, which is not recorded"),
-    )
+def _unknown(told: str, got: str, why: str) -> EvictionVerdict:
+    verdict = Verdict(ground=Ground.DIFFERS, expected=told, got=got)
+    return EvictionVerdict(verdict, Explanation(reason=Reason.MISSING, text=why))

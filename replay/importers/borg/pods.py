@@ -179,19 +179,13 @@ def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:
     return max(known) if known else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Size:
-    cpu: Decimal | None
-    memory: Decimal | None
-
-
 class Machines:
     """The machines that are there; memory is bounded by their number and attributes."""
 
     def __init__(self, options: ImportOptions, issues: Issues) -> None:
         self._options = options
         self._issues = issues
-        self._sizes: dict[str, _Size] = {}
+        self._sizes: dict[str, tuple[Decimal | None, Decimal | None]] = {}
         self._labels: dict[str, dict[str, str]] = defaultdict(dict)
         self.removed_us: dict[str, int] = {}
 
@@ -208,7 +202,7 @@ class Machines:
         else:
             labels[key] = label_value(event.value)
         if self.has(event.machine) and before != labels.get(key):
-            node = self._node(event.machine, self._sizes[event.machine])
+            node = self._node(event.machine, *self._sizes[event.machine])
             yield Record(at_ns=event.at_us * 1000, update=node)
 
     def change(self, event: ev.MachineEvent) -> Iterator[Record]:
@@ -224,25 +218,23 @@ class Machines:
             ref = ObjectRef(kind="Node", name=node_name(machine))
             yield Record(at_ns=at_ns, delete=Delete(object=ref, cause="user"))
             return
-        before = self._sizes.get(machine)
-        size = _Size(
-            cpu=event.cpu if event.cpu is not None or before is None else before.cpu,
-            memory=event.memory if event.memory is not None or before is None else before.memory,
-        )
-        if size.cpu is None or size.memory is None:
+        cpu, memory = self._sizes.get(machine, (None, None))
+        cpu = cpu if event.cpu is None else event.cpu
+        memory = memory if event.memory is None else event.memory
+        if cpu is None or memory is None:
             self._issues.add("no-capacity", event.where, "a machine of unknown size: nothing fits")
-        self._sizes[machine] = size
-        node = self._node(machine, size)
+        self._sizes[machine] = cpu, memory
+        node = self._node(machine, cpu, memory)
         if there:
             yield Record(at_ns=at_ns, update=node)
         else:
             yield Record(at_ns=at_ns, create=node)
 
-    def _node(self, machine: str, size: _Size) -> Object:
+    def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> Object:
         options = self._options
-        capacity = {"pods": PODS, **amounts(size.cpu, size.memory, options)}
+        capacity = {"pods": PODS, **amounts(cpu, memory, options)}
         percent = options.allocatable_percent
-        allocatable = {"pods": PODS, **amounts(size.cpu, size.memory, options, percent)}
+        allocatable = {"pods": PODS, **amounts(cpu, memory, options, percent)}
         node = make_node(node_name(machine), capacity, allocatable)
         node.metadata.labels.update(self._labels.get(machine, {}))
         return Object(node=node)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from replay.importers.borg import events as ev
@@ -26,7 +25,6 @@ from replay.importers.drafts import Drafts
 from replay.importers.options import ImportOptions
 from replay.importers.records import Issues, header_of
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2
 
 _US_NS = 1000
@@ -34,6 +32,8 @@ _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
 # Of what happens at one time: what pods need, pods, what is told of them.
 _NODES, _USAGE, _PODS, _UPDATES, _OBSERVED, _DELETES = range(1, 7)
 _NEAR_US = 5_000_000
+_Happened = tuple[int, str, Task]
+"""When something happened, us, on which machine and to whom."""
 
 
 def borg_trace(
@@ -267,14 +267,6 @@ class _Trace:
             self._drafts.add(record, _OBSERVED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Happened:
-    at_us: int
-    machine: str
-    priority: int
-    pod: ObjectRef
-
-
 class Evictions:
     """Finds out why tasks were evicted, which the traces do not tell.
 
@@ -290,39 +282,34 @@ class Evictions:
 
     def scheduled(self, task: Task, at_us: int) -> None:
         """Note that a task was scheduled."""
-        self._scheduled.append(_happened(task, task.machine, at_us))
+        self._scheduled.append((at_us, task.machine, task))
 
     def evicted(self, task: Task, machine: str, at_us: int) -> None:
         """Note an eviction."""
-        self._waiting.append(_happened(task, machine, at_us))
+        self._waiting.append((at_us, machine, task))
 
     def decided(self, now_us: int) -> Iterator[trace_pb2.Record]:
         """Yield observations of the evictions that are old enough to be judged."""
-        while self._waiting and self._waiting[0].at_us + _NEAR_US < now_us:
-            each = self._waiting.popleft()
-            observed = trace_pb2.Observed(object=each.pod)
-            by = self._preemptor(each)
-            removed_us = self._removed_us.get(each.machine)
-            if removed_us is not None and abs(removed_us - each.at_us) <= _NEAR_US:
-                observed.removed.CopyFrom(trace_pb2.Removed(cause="node-lost"))
+        while self._waiting and self._waiting[0][0] + _NEAR_US < now_us:
+            at_us, machine, task = victim = self._waiting.popleft()
+            observed = trace_pb2.Observed(object=task.ref())
+            by, removed_us = self._preemptor(victim), self._removed_us.get(machine)
+            name = node_name(machine)
+            if removed_us is not None and abs(removed_us - at_us) <= _NEAR_US:
+                observed.removed.cause = "node-lost"
             elif by is not None:
-                name = node_name(each.machine)
-                observed.preempted.CopyFrom(trace_pb2.Preempted(by=by, node_name=name))
+                observed.preempted.CopyFrom(trace_pb2.Preempted(by=by.ref(), node_name=name))
             else:
-                name = node_name(each.machine)
                 observed.evicted.CopyFrom(trace_pb2.Evicted(node_name=name, message="EVICT"))
-            yield trace_pb2.Record(at_ns=each.at_us * 1000, observed=observed)
-        oldest_us = self._waiting[0].at_us if self._waiting else now_us
-        while self._scheduled and self._scheduled[0].at_us < oldest_us:
+            yield trace_pb2.Record(at_ns=at_us * _US_NS, observed=observed)
+        oldest_us = self._waiting[0][0] if self._waiting else now_us
+        while self._scheduled and self._scheduled[0][0] < oldest_us:
             self._scheduled.popleft()
 
-    def _preemptor(self, victim: _Happened) -> ObjectRef | None:
-        for each in self._scheduled:
-            here = each.at_us == victim.at_us and each.machine == victim.machine
-            if here and each.priority > victim.priority:
-                return each.pod
+    def _preemptor(self, victim: _Happened) -> Task | None:
+        at_us, machine, evicted = victim
+        for then_us, there, task in self._scheduled:
+            is_here = then_us == at_us and there == machine
+            if is_here and task.submit.priority > evicted.submit.priority:
+                return task
         return None
-
-
-def _happened(task: Task, machine: str, at_us: int) -> _Happened:
-    return _Happened(at_us=at_us, machine=machine, priority=task.submit.priority, pod=task.ref())
