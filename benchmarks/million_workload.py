@@ -11,16 +11,16 @@ import itertools
 from collections.abc import Iterator
 
 from replay.generate.draw import Draw
-from replay.generate.shapes import (
+from replay.generate.workload import (
     NODE_SHAPES,
     POD_SIZES,
+    SECOND_NS,
     TIERS,
     in_tier,
     node,
     pod_template,
     priority_class,
 )
-from replay.generate.workload import SECOND_NS
 from replay.identity import object_uid
 from replay.importers.records import Numbering
 from reprieve.trace.v1alpha1.trace_pb2 import Header, PodCreate, PodLife, Record, Template

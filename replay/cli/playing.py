@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 
 import yaml
 
-from replay.cli.errors import LOOP, ExitError, refusing
-from replay.cli.interrupts import Interrupts
+from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments
 from replay.overrides.assignment import OverrideError

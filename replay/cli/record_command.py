@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, refusing_traces
-from replay.cli.interrupts import Endings
+from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, Endings, ExitError, refusing_traces
 from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, Parsed
 from replay.cli.traces import write_trace
 from replay.record.errors import (

@@ -15,7 +15,7 @@ from replay.cli.parameters import echo_json, write
 from replay.cli.playing import play, profile_names
 from replay.cli.progress import counted
 from replay.cli.traces import TraceArguments
-from replay.compare.findings import Finding, Outcome, Report
+from replay.compare.comparison import Finding, Outcome, Report
 from replay.compare.free_run import Agreement, Landed, RecordedOutcomes, has_outcomes
 from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, Kept, compare_recorded, kept, without_outcomes

@@ -10,9 +10,9 @@ import click
 from rich.console import Console
 
 from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
-from replay.cli.run_options import assert_option, check_all, override_options
 from replay.cli.parameters import DURATION, FOLDER, MOMENT, SHARE, output_option
 from replay.cli.playing import play
+from replay.cli.run_options import assert_option, check_all, override_options
 from replay.cli.traces import TraceArguments, trace_options
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides

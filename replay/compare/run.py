@@ -14,8 +14,7 @@ from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
-from replay.compare.comparison import RULES, Comparison, changed_rules
-from replay.compare.findings import Finding, Report
+from replay.compare.comparison import RULES, Comparison, Finding, Report, changed_rules
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Cluster, Recording
 from replay.importers.records import Issues

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from replay.generate.draw import Draw
-from replay.generate.shapes import GI, NodeShape, node, pod_template
-from replay.generate.workload import GenerateOptions, generate
+from replay.generate.workload import GI, GenerateOptions, NodeShape, generate, node, pod_template
 from replay.identity import object_uid
 from replay.importers.records import Numbering
 from reprieve.kube.v1alpha1.pod_pb2 import Pod

@@ -5,8 +5,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from replay.report.figure import Cell, Figure, Option, grid, line, over_time
-from replay.report.source import GROUPS_MAX, OTHER, Source
+from replay.report.figure import (
+    GROUPS_MAX,
+    OTHER,
+    Cell,
+    Figure,
+    Option,
+    Source,
+    grid,
+    line,
+    over_time,
+)
 
 _RESOURCES_MAX = 6
 _REASONS_MAX = 12

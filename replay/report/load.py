@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from replay.report.figure import Cell, Figure, Option, grid, line, over_time
-from replay.report.source import BUCKETS, GROUPS_MAX, OTHER, Source, bucket_s, stepped
+from replay.report.figure import (
+    BUCKETS,
+    GROUPS_MAX,
+    OTHER,
+    Cell,
+    Figure,
+    Option,
+    Source,
+    bucket_s,
+    grid,
+    line,
+    over_time,
+    stepped,
+)
 from replay.results import durations
 
 _RESOURCES_MAX = 6

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.report.figure import Cell, Figure, Option, grid, time_axis
-from replay.report.source import Source
+from replay.report.figure import Cell, Figure, Option, Source, grid, time_axis
 from replay.results import durations
 from replay.results.lanes import Lanes
 

@@ -14,10 +14,9 @@ import orjson
 
 from replay.report.capacity import fragmentation, reasons
 from replay.report.displaced import evictions, loops, preemptions
-from replay.report.figure import Cell, Figure
+from replay.report.figure import Cell, Figure, Source, open_source
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import node_timeline
-from replay.report.source import Source, open_source
 from replay.results import durations
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest

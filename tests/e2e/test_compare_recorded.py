@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.compare.comparison import Comparison
-from replay.compare.findings import Outcome, Report
+from replay.compare.comparison import Comparison, Outcome, Report
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, JudgingScheduler, compare_recorded

@@ -22,8 +22,7 @@ from replay.importers.recording.change import (
     uid,
 )
 from replay.importers.recording.history import History, Output, Step
-from replay.importers.recording.objects import ObjectReading
-from replay.importers.recording.pods import PodReading
+from replay.importers.recording.readings import ObjectReading, PodReading
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Issues
 from replay.trace.errors import TraceError

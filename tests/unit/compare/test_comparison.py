@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.comparison import Comparison
+from replay.compare.comparison import Comparison, Finding, Outcome, Report
 from replay.compare.explain import Reason
-from replay.compare.findings import Finding, Outcome, Report
 from replay.compare.recorded import Cluster, Kind, Recording
 from replay.compare.verdict import Ground
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef

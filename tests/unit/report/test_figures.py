@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from replay.report.capacity import fragmentation, reasons, refusals
 from replay.report.displaced import evictions, loops, preemptions
-from replay.report.figure import Figure
+from replay.report.figure import BUCKETS, GROUPS_MAX, Figure, stepped
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import PODS_MAX, node_timeline
 from replay.report.page import FIGURES
-from replay.report.source import BUCKETS, GROUPS_MAX, stepped
 from tests.unit.report.tables import SECOND_NS, pod, source
 
 _NODE = {"node_name": "n", "added_ns": 0, "allocatable": {"cpu": 4000}, "cpu_milli": 4000}
