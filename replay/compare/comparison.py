@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from replay.compare.evictions import judged_eviction
 from replay.compare.explain import Asked, Explainer, Explanation, Missing, Reason
 from replay.compare.recorded import (
-    Cluster,
     Kind,
     RecordedDecision,
     RecordedEvent,
@@ -116,13 +115,10 @@ class Comparison:
         self._explained += 1
         if self._explained > EXPLAINED_MAX:
             return None
-        found = self._latest.explain(decision, self._decided)
-        return found or self._missing.explain(decision, self._here(decision))
-
-    def _here(self, decision: RecordedDecision) -> Cluster | None:
-        """Return the cluster in which a decision was judged."""
-        sight = Sight(position=decision.position, assumed=self._decided)
-        return self._state.cluster(decision.pod.uid, sight)
+        here = Sight(position=decision.position, assumed=self._decided)
+        return self._latest.explain(decision, self._decided) or self._missing.explain(
+            decision, self._state.cluster(decision.pod.uid, here)
+        )
 
     def _owed_to_order(
         self, decision: RecordedDecision, explainer: Explainer

@@ -47,8 +47,10 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
     `progress` is told how many decisions have been judged, and how many there are.
     """
     with contextlib.ExitStack() as stack:
-        address = settings.scheduler_address or _started(stack)
-        tls = settings.tls if settings.scheduler_address else PLAIN
+        address, tls = settings.scheduler_address, settings.tls
+        if not address:
+            embedded = stack.enter_context(EmbeddedServices(eviction=False))
+            address, tls = embedded.addresses["scheduler"], PLAIN
         judge = JudgingScheduler(address, settings.scheduler, tls)
         stack.callback(judge.close)
         recording = read_recording(
@@ -66,11 +68,6 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
         )
         report.add(_counted(comparison.findings(), len(recording.decisions), progress))
         return report
-
-
-def _started(stack: contextlib.ExitStack) -> str:
-    embedded = stack.enter_context(EmbeddedServices(eviction=False))
-    return embedded.addresses["scheduler"]
 
 
 def _changed(

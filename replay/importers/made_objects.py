@@ -12,7 +12,7 @@ from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
 
 NAMESPACE = "default"
 
@@ -69,16 +69,24 @@ def made_nodes(amounts: Mapping[str, str], options: ImportOptions) -> Iterator[N
         yield make_node(f"node-{index:05d}", chosen, chosen)
 
 
-def with_nodes(records: Iterable[Record], nodes: Sequence[Node]) -> Iterator[Record]:
-    """Yield the records, with the nodes behind the header."""
+def completed(
+    records: Iterable[Record], nodes: Sequence[Node], issues: Iterable[ImportIssue]
+) -> Iterator[Record]:
+    """Yield the records, with nodes behind the header and issues at the end."""
+    last, shift = Record(), 0
     for record in records:
-        if not record.HasField("header"):
-            record.sequence += len(nodes)
-            yield record
-            continue
+        record.sequence += shift
         yield record
-        for number, node in enumerate(nodes, record.sequence + 1):
-            yield Record(at_ns=record.at_ns, sequence=number, create=Object(node=node))
+        last = record
+        if record.HasField("header"):
+            for node in nodes:
+                create = Object(node=node)
+                last = Record(at_ns=last.at_ns, sequence=last.sequence + 1, create=create)
+                yield last
+            shift = len(nodes)
+    for issue in issues:
+        last = Record(at_ns=last.at_ns, sequence=last.sequence + 1, issue=issue)
+        yield last
 
 
 def scaled(share: Decimal, unit: int) -> int:

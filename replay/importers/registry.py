@@ -23,7 +23,7 @@ from replay.importers import (
     simkube,
     watch,
 )
-from replay.importers.made_objects import machine_amounts, made_nodes, with_nodes
+from replay.importers.made_objects import completed, machine_amounts, made_nodes
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import Change
 from replay.importers.recording.interpreter import interpret
@@ -131,7 +131,9 @@ def open_trace(
     chosen = options or ImportOptions()
     if chosen.follow_until is not None and importer.changes is None:
         problem = f"--follow-until: a trace of format {importer.name} keeps no recorded states"
-        raise TraceError(str(files[0]), f"{problem}; give {_keepers()}")
+        names = ", ".join(each.name for each in IMPORTERS.values() if each.changes)
+        keepers = f"a recording of one of the formats {names}"
+        raise TraceError(str(files[0]), f"{problem}; give {keepers}")
     if chosen.now_ns is not None and importer.name != manifests.NAME:
         problem = f"--now: a trace of format {importer.name} has times of its own"
         raise TraceError(str(files[0]), f"{problem}; --now is for manifests")
@@ -139,7 +141,7 @@ def open_trace(
     nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
     if chosen.nodes_from is not None:
         nodes += _nodes_of(chosen.nodes_from)
-    return _with_issues(with_nodes(records, nodes) if nodes else records, issues)
+    return completed(records, nodes, issues)
 
 
 def open_changes(
@@ -236,22 +238,6 @@ def _chosen(
     return first, chosen
 
 
-def _keepers() -> str:
-    names = [each.name for each in IMPORTERS.values() if each.changes]
-    return f"a recording of one of the formats {', '.join(names)}"
-
-
 def _nothing_known() -> str:
     wanted = "; ".join(f"{each.looked_for} ({each.name})" for each in IMPORTERS.values())
     return f"is of no known format; looked for {wanted}"
-
-
-def _with_issues(records: Iterator[Record], issues: Issues) -> Iterator[Record]:
-    last: Record | None = None
-    for record in records:
-        last = record
-        yield record
-    for issue in issues:
-        sequence = last.sequence + 1 if last else 1
-        last = Record(at_ns=last.at_ns if last else 0, sequence=sequence, issue=issue)
-        yield last

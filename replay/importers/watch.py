@@ -11,6 +11,7 @@ guess is counted.
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -146,15 +147,10 @@ def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event
         if event.type is not ChangeType.ADDED:
             initial = [each for each in leading if _is_old(each)]
             live = [each for each in leading if not _is_old(each)]
-            return initial, _chain([*live, event], events)
+            return initial, itertools.chain([*live, event], events)
         leading.append(event)
     initial = [each for each in leading if _is_old(each)]
     return initial, iter([each for each in leading if not _is_old(each)])
-
-
-def _chain(first: list[_Event], rest: Iterator[_Event]) -> Iterator[_Event]:
-    yield from first
-    yield from rest
 
 
 def _is_old(event: _Event) -> bool:

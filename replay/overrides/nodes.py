@@ -107,7 +107,8 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
     if pod is not None and pod.spec.node_name in plan.gone:
         if _belongs_to_node(pod):
             return
-        _make_pending(pod)
+        pod.spec.ClearField("node_name")
+        pod.ClearField("status")
     yield kept
 
 
@@ -137,11 +138,6 @@ def _belongs_to_node(pod: pod_pb2.Pod) -> bool:
     return _MIRROR in pod.metadata.annotations or any(
         owner.controller and owner.kind in _NODE_OWNERS for owner in pod.metadata.owner_references
     )
-
-
-def _make_pending(pod: pod_pb2.Pod) -> None:
-    pod.spec.ClearField("node_name")
-    pod.ClearField("status")
 
 
 def _cloned(record: trace_pb2.Record, name: str) -> trace_pb2.Record:

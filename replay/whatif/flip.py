@@ -56,7 +56,9 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
         if decision.observed.HasField("evicted"):
             return list(_eviction(side, b if side is a else a, decision))
     if _key(one) != _key(other):
-        return list(_order(a, b, _key(one), _key(other)))
+        keys = _key(one), _key(other)
+        apart = [text for key in keys for text in _order_of(a, b, key)]
+        return [f"A comes to {keys[0]} there, and B to {keys[1]}.", *apart]
     later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
     if later_ns:
         sooner = "later" if later_ns > 0 else "sooner"
@@ -191,13 +193,6 @@ def _by_priority(victims: Counter[int]) -> str:
     """Return how many victims there are of each priority, the highest first."""
     counts = [f"{count:,} of {priority:,}" for priority, count in sorted(victims.items())[::-1]]
     return " and ".join(counts) or "none"
-
-
-def _order(a: Side, b: Side, key_a: str, key_b: str) -> Iterator[str]:
-    """Tell why the runs come to different pods at the same place of their logs."""
-    yield f"A comes to {key_a} there, and B to {key_b}."
-    for key in (key_a, key_b):
-        yield from _order_of(a, b, key)
 
 
 def _order_of(a: Side, b: Side, key: str) -> Iterator[str]:

@@ -26,7 +26,6 @@ from replay.importers.recording.readings import ObjectReading, PodReading
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Issues
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Header, Record
 
 Changes = Callable[[Issues], Iterable[Change]]
@@ -74,9 +73,8 @@ def interpret(
 
 def _no_earlier(step: Step, start_ns: int) -> Step:
     """Let what was there before stand at the recording's beginning."""
-    if step.initial and step.old is None:
-        return replace(step, at_ns=start_ns)
-    return step if step.at_ns >= start_ns else replace(step, at_ns=start_ns)
+    was_there = step.initial and step.old is None
+    return replace(step, at_ns=start_ns) if was_there or step.at_ns < start_ns else step
 
 
 def _expected(facts: Survey, output: Output) -> Iterator[Record]:
@@ -88,9 +86,8 @@ def _expected(facts: Survey, output: Output) -> Iterator[Record]:
 
 
 def _controller_pod(made: ObjectFacts, facts: Survey) -> ControllerPod:
-    kind_, namespace, name = facts.controllers[made.owner_uid]
     life = pod_life(made, facts.end_ns) if made.kind == "Pod" else None
-    owner = ObjectRef(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
+    owner = facts.owner_of(made)
     return ControllerPod(owner=owner, ordinal=made.ordinal, life=life, name=made.name)
 
 

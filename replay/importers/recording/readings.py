@@ -32,7 +32,6 @@ from replay.importers.recording.change import (
 )
 from replay.importers.recording.history import Output, Step
 from replay.importers.recording.survey import SERVED, TERMINAL, ObjectFacts, Survey, pod_life
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2
 from reprieve.trace.v1alpha1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
 from services.kube.priority_class import SYSTEM_CLASSES
@@ -91,8 +90,7 @@ class PodReading:
 
     def _appeared(self, step: Step, facts: ObjectFacts) -> Iterator[trace_pb2.Record]:
         if facts.is_observed:
-            owner = self.facts.controllers[facts.owner_uid]
-            made = trace_pb2.Made(owner=_owner_ref(owner, facts.owner_uid), ordinal=facts.ordinal)
+            made = trace_pb2.Made(owner=self.facts.owner_of(facts), ordinal=facts.ordinal)
             yield self.output.observed(step, made=made)
         elif phase(step.new) in TERMINAL:
             self.output.dropped(step, "ended-pod", "had ended before the recording began")
@@ -214,11 +212,6 @@ class PodReading:
     def _is_ours(self, raw: Raw) -> bool:
         name = part(raw, "spec").get("schedulerName") or self.scheduler_names[0]
         return name in self.scheduler_names
-
-
-def _owner_ref(owner: tuple[str, str, str], owner_uid: str) -> ObjectRef:
-    owner_kind, namespace, name = owner
-    return ObjectRef(kind=owner_kind, namespace=namespace, name=name, uid=owner_uid)
 
 
 def _words(scheduled: Raw) -> tuple[str, str]:
@@ -343,8 +336,7 @@ class ObjectReading:
             what = "changed by its controller, which a replay does itself"
             self.output.dropped(step, "controller-update", what)
         elif facts.is_observed:
-            owner_kind, namespace, name = self.facts.controllers[facts.owner_uid]
-            owner = ObjectRef(kind=owner_kind, namespace=namespace, name=name, uid=facts.owner_uid)
+            owner = self.facts.owner_of(facts)
             yield self.output.observed(step, made=Made(owner=owner, ordinal=facts.ordinal))
         else:
             yield from self.output.create(step, step.new)

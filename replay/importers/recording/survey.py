@@ -28,6 +28,7 @@ from replay.importers.recording.change import (
 )
 from replay.importers.recording.history import History, Step
 from replay.importers.records import Issues
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import PodLife
 
 TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -74,6 +75,11 @@ class Survey:
     objects: dict[str, ObjectFacts] = field(default_factory=dict)
     controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
+
+    def owner_of(self, made: ObjectFacts) -> ObjectRef:
+        """Return the controller that made an object."""
+        kind_, namespace, name = self.controllers[made.owner_uid]
+        return ObjectRef(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
 
 
 def survey(changes: Iterable[Change]) -> Survey:
