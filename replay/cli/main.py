@@ -39,6 +39,7 @@ _SHARED = {
 }
 _ELSEWHERE = {
     "node": "services.eviction.host.__main__:main",
+    "serve": "replay.cli.main:serve_command",
     **{
         name: f"replay.cli.{module}:{name}_command"
         for module, names in _SHARED.items()
@@ -46,6 +47,11 @@ _ELSEWHERE = {
     },
 }
 """Commands that are not the `command` of replay.cli.NAME_command."""
+_SERVICES = {
+    "queue": "The pods that wait to be scheduled.",
+    "scheduler": "Where pods go, and whom they displace.",
+    "eviction": "Node-pressure eviction for many nodes.",
+}
 EPILOG = """\b
 Exit codes:
     0  done
@@ -60,7 +66,7 @@ Exit codes:
 """
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """Has the commands of `found`, with their help, and imports one only to run it."""
 
     found: Mapping[str, str] = _COMMANDS
@@ -91,7 +97,9 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(self.found.items()))
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_version(), prog_name="reprieve")
 def command() -> None:
     """Answer, offline: who gets scheduled, who waits, who is preempted or evicted, and why.
@@ -101,6 +109,27 @@ def command() -> None:
       reprieve replay cluster.yaml pods.yaml
       reprieve replay recording/ --run runs/today -o wide
       reprieve get pods runs/today --at 1h30m -o wide
+    """
+
+
+class _Services(_LazyGroup):
+    found = _SERVICES
+    title = "Services"
+
+    def place(self, name: str) -> str:
+        return f"services.{name}.__main__:main"
+
+
+@click.group(cls=_Services, name="serve")
+def serve_command() -> None:
+    """Run one of the services alone, until SIGTERM.
+
+    \b
+    Examples:
+      reprieve serve queue
+      reprieve serve scheduler --queue 127.0.0.1:50051
+      reprieve serve eviction --listen 0.0.0.0:50053
+    A replay finds them with --scheduler and --eviction.
     """
 
 
