@@ -153,17 +153,13 @@ class RecordedState:
 
     def priority(self, uid: str) -> int:
         """Return a pod's priority, 0 where it has none or is not there."""
-        held = self._objects.get((uid,))
-        return held.pod.spec.priority if held is not None else 0
+        pod = self.pod(uid)
+        return pod.spec.priority if pod is not None else 0
 
     def is_pending(self, uid: str) -> bool:
         """Tell whether a pod is there that has neither a node nor an end."""
-        held = self._objects.get((uid,))
-        return (
-            held is not None
-            and not held.pod.spec.node_name
-            and held.pod.status.phase not in TERMINAL
-        )
+        pod = self.pod(uid)
+        return pod is not None and not pod.spec.node_name and pod.status.phase not in TERMINAL
 
     def pod(self, uid: str) -> Pod | None:
         """Return a pod, None where it is not there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -179,21 +179,28 @@ def told(message: str) -> Told:
     Two changes after v1.34 are taken out of both: the texts of single taints are one reason, and
     what DynamicResources says of claims is left out.
     """
-    text, mark, rest = _CLAIMS.sub("", message).partition(PREEMPTION_MARK)
+    text, mark, rest = message.partition(PREEMPTION_MARK)
     return Told(_reasons(text), _reasons(rest) if mark else frozenset())
 
 
 def _reasons(text: str) -> frozenset[tuple[str, int]]:
-    """Return the nodes by reason; a text that is no fit error is a reason of 0 nodes."""
-    text = text.strip().removesuffix(".")
-    match = _FIT.fullmatch(text)
-    if match is None:
-        return frozenset({(text, 0)}) if text else frozenset()
-    found: Counter[str] = Counter({"nodes": int(match[1])})
-    for each in _NEXT.split(match[2]):
-        count, _, reason = each.partition(" ")
-        if count.isdecimal():
-            found[_TAINTS if _TAINT.fullmatch(reason) else reason] += int(count)
-        elif each:
-            found[each] += 0
+    """Return the nodes by reason, and how many there are in all."""
+    found = Counter[str]()
+    for reason, nodes in counted_reasons(text):
+        found[_TAINTS if _TAINT.fullmatch(reason) else reason] += nodes
+    if match := _FIT.match(text.strip()):
+        found["nodes"] = int(match[1])
     return frozenset(found.items())
+
+
+def counted_reasons(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the reasons of a fit error with the nodes that each refused.
+
+    What refused no node by itself is a reason of 0 nodes: PreFilter's words, or a text that is no
+    fit error. What DynamicResources says of claims is left out.
+    """
+    text = _CLAIMS.sub("", text).strip().removesuffix(".")
+    match = _FIT.fullmatch(text)
+    for each in filter(None, [text] if match is None else _NEXT.split(match[2])):
+        count, _, reason = each.partition(" ")
+        yield (reason, int(count)) if match and count.isdecimal() else (each, 0)

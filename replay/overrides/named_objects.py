@@ -205,16 +205,10 @@ def change_budgets(
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records, with the budgets changed wherever they are created or updated."""
     for record in records:
-        case = record.WhichOneof("record")
-        if case not in {"create", "update"}:
-            yield record
-            continue
-        holder = getattr(record, case)
-        if holder.WhichOneof("object") != "pod_disruption_budget":
-            yield record
-            continue
-        meta = holder.pod_disruption_budget.metadata
-        asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
+        case, asked = record.WhichOneof("record"), None
+        if case in {"create", "update"} and getattr(record, case).HasField("pod_disruption_budget"):
+            meta = getattr(record, case).pod_disruption_budget.metadata
+            asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
         yield record if asked is None else _changed(record, case, asked)
 
 

@@ -121,6 +121,7 @@ def test_a_reason_counts_once_for_each_attempt() -> None:
             ["Insufficient cpu"],
         ),
         ("0/9 nodes are available: 1 too many, but fine, 8 Too many pods.", None),
+        ("0/2 nodes are available: pod has unbound claims.", ["pod has unbound claims"]),
         ('pod "a" is gated', ['pod "a" is gated']),
         ("no nodes available to schedule pods", ["no nodes available to schedule pods"]),
     ],
