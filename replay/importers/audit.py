@@ -47,7 +47,6 @@ _HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _Key = tuple[str, str, str]
 _MARKS = re.compile(rb'"protoPayload"\s*:|"log"\s*:\s*"\{|^protoPayload:', re.MULTILINE)
-_METHODS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _OK, _FAILED = 200, 500
 
 
@@ -254,7 +253,7 @@ def _from_google(entry: Raw) -> Raw | None:
     method = str(payload.get("methodName") or "")
     verb = method.rpartition(".")[2]
     named = _resource(str(payload.get("resourceName") or ""))
-    if not method.startswith("io.k8s.") or verb not in _METHODS or not named:
+    if not method.startswith("io.k8s.") or verb not in _WRITES or not named:
         return None
     code = part(payload, "status").get("code") or 0
     finished = operation.get("last", True) is True

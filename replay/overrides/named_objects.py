@@ -205,11 +205,13 @@ def change_budgets(
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records, with the budgets changed wherever they are created or updated."""
     for record in records:
-        case, asked = record.WhichOneof("record"), None
+        case = record.WhichOneof("record")
         if case in {"create", "update"} and getattr(record, case).HasField("pod_disruption_budget"):
             meta = getattr(record, case).pod_disruption_budget.metadata
             asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
-        yield record if asked is None else _changed(record, case, asked)
+            yield record if asked is None else _changed(record, case, asked)
+        else:
+            yield record
 
 
 def _key(given: Assignment, inventory: Inventory) -> str:
