@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Iterator
 
 from replay.generate.draw import Draw
-from replay.generate.options import SECOND_NS
-from replay.generate.shapes import (
+from replay.generate.workload import (
     NODE_SHAPES,
     POD_SIZES,
+    SECOND_NS,
     TIERS,
     in_tier,
     node,

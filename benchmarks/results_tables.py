@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from replay.report.report import write_report
+from replay.report.page import write_report
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
 from replay.results.tables.build import build_tables

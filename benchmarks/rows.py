@@ -15,9 +15,8 @@ from benchmarks.workloads import (
     scheduler_perf,
     waiting,
 )
-from replay.generate.openb_like import openb_like
-from replay.generate.options import GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.presets import openb_like
+from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 

@@ -13,14 +13,13 @@ from typing import Any
 
 from google.protobuf.struct_pb2 import Value
 
-from replay.generate.shapes import GI, NodeShape, node, pod_template
+from replay.generate.workload import GI, NodeShape, node, pod_template
 from replay.identity import object_uid
-from replay.importers.issues import Issues
 from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.perf.object_files import ObjectFiles
-from replay.importers.perf.run import Run
+from replay.importers.perf.made import ObjectFiles
 from replay.importers.perf.workload import Workload
-from replay.importers.records import Numbering, Templates
+from replay.importers.records import Issues, Numbering, Templates
+from replay.importers.scheduler_perf import Run
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef

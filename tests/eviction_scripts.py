@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replay.conform.vectors import RECORDED, Json, read_vectors
+from replay.conform.vectors import RECORDED, Json
+from tests.vectors import read_vectors
 
 
 def scripts(mode: str) -> Iterator[Json]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from replay.conform.scheduling import Json
-from replay.conform.vectors import RECORDED, read_vectors
+from replay.conform.vectors import RECORDED
+from tests.vectors import read_vectors
 
 
 def whole_vectors(name: str) -> Iterator[Json]:

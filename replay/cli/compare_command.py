@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from replay.backends.errors import BackendError, ConfigurationError
-from replay.cli.assertions import assert_option, check_all
-from replay.cli.compare_runs_output import Compared, show
-from replay.cli.errors import REFUSED, SERVICE, ExitError, os_problem
+from replay.cli.errors import refusing
+from replay.cli.parameters import FOLDER, echo_json, output_option
+from replay.cli.run_options import assert_option, check_all
+from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.run_directory import MANIFEST, RunDirectory
-from replay.whatif.assertions import Assertion
-from replay.whatif.cell_run import CellError, run_into
-from replay.whatif.comparison import compare
-from replay.whatif.divergence import first_divergence
-from replay.whatif.facts import read_facts
-from replay.whatif.figures import FigureError
-from replay.whatif.flip import Side, flipped_by
+from replay.whatif.comparison import KINDS, Comparison, FigureChange, Group, compare
+from replay.whatif.facts import RunFacts, read_facts
+from replay.whatif.figures import FIGURES, Assertion, FigureError
+from replay.whatif.flip import Divergence, Side, first_divergence, flipped_by, told
+from replay.whatif.sweep import CellError, run_into
+from reprieve.trace.v1alpha1 import trace_pb2
+
+_GROUPS_SHOWN = 12
+_REASONS_SHOWN = 5
 
 
 @click.command(name="compare")
@@ -29,19 +37,13 @@ from replay.whatif.flip import Side, flipped_by
 @click.option(
     "--run",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Where to leave the two runs of a trace, as a and b. Default: runs/compare-N.",
 )
 @click.option("--no-explain", is_flag=True, help="Do not tell the runs again to find what flipped.")
 @assert_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json"]),
-    default="table",
-    show_default=True,
-    help="For people, with names of pods, or for programs.",
-)
+@output_option("table", "wide", "json", meaning="For people, with names of pods, or for programs.")
+@refusing(RunError, FigureError)
 def command(
     *,
     paths: tuple[str, ...],
@@ -70,14 +72,9 @@ def command(
         path_a, path_b = map(Path, paths)
     else:
         raise click.UsageError("give two run directories, or a trace with --a or --b")
-    try:
-        compared = _compared(path_a, path_b, explains=not no_explain)
-        show(compared, output)
-        check_all(assertions, compared.facts_b, compared.facts_a)
-    except (RunError, ConfigurationError, FigureError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        raise ExitError(SERVICE, str(error)) from error
+    compared = _compared(path_a, path_b, explains=not no_explain)
+    show(compared, output)
+    check_all(assertions, compared.facts_b, compared.facts_a)
 
 
 def _runs(
@@ -93,14 +90,10 @@ def _runs(
         except ValueError as error:
             raise click.UsageError(f"{options!r}: {error}") from error
         replay_command.make_context("replay", list(chosen[-1]))
-    try:
+    with refusing(RunError, CellError, OSError):
         base = folder or RunDirectory.create_next("compare").path
         for name, arguments in zip("ab", chosen, strict=True):
             run_into(base / name, arguments, base / f"{name}.log")
-    except (RunError, CellError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
     return base / "a", base / "b"
 
 
@@ -127,3 +120,145 @@ def _compared(path_a: Path, path_b: Path, *, explains: bool) -> Compared:
             if (why := run.eviction_not_judged())
         },
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """All that a comparison found; `reasons` are sentences.
+
+    not_judged: why a run could decide no eviction, by A and B; a run that could is absent.
+    """
+
+    path_a: str
+    path_b: str
+    facts_a: RunFacts
+    facts_b: RunFacts
+    divergence: Divergence | None
+    reasons: tuple[str, ...]
+    comparison: Comparison
+    not_judged: Mapping[str, str]
+
+
+def show(compared: Compared, output: str) -> None:
+    """Print a comparison: table, wide (with names of pods) or json."""
+    if output == "json":
+        echo_json(_mapping(compared))
+        return
+    console = Console()
+    console.print(f"A: {escape(compared.path_a)}\nB: {escape(compared.path_b)}\n", highlight=False)
+    _print_not_judged(compared.not_judged, console)
+    _print_divergence(compared, console, wide=output == "wide")
+    _print_groups(compared.comparison.groups, console, wide=output == "wide")
+    _print_figures(compared.comparison.figures, console, wide=output == "wide")
+
+
+def _print_not_judged(not_judged: Mapping[str, str], console: Console) -> None:
+    by_reason: dict[str, list[str]] = {}
+    for name, why in not_judged.items():
+        by_reason.setdefault(why, []).append(name)
+    for why, names in by_reason.items():
+        runs = " and ".join(names)
+        console.print(f"Eviction was not judged in {runs}: {escape(why)}.", highlight=False)
+    if by_reason:
+        console.print()
+
+
+def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
+    found = compared.divergence
+    if found is None:
+        console.print("Every decision is the same.\n", highlight=False)
+        return
+    first = found.a or found.b
+    assert first is not None  # noqa: S101 - a divergence has a decision
+    facts = compared.facts_a if found.a is not None else compared.facts_b
+    at = simulated(first.at_ns - facts.start_ns)
+    console.print(f"After {found.same:,} equal decisions the runs part at {at}:", highlight=False)
+    for name, decision in (("A", found.a), ("B", found.b)):
+        said = told(decision) if decision is not None else "decides nothing more"
+        console.print(f"  {name} {escape(said)}", highlight=False)
+    for reason in compared.reasons[: None if wide else _REASONS_SHOWN]:
+        console.print(f"  {escape(reason)}", highlight=False)
+    console.print()
+
+
+def _print_groups(groups: tuple[Group, ...], console: Console, *, wide: bool) -> None:
+    changed = [group for group in groups if group.counts]
+    if not changed:
+        console.print("No pod fared otherwise.\n", highlight=False)
+        return
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    for name in ("PRIORITY CLASS", "NAMESPACE"):
+        table.add_column(name, overflow="fold")
+    table.add_column("PODS", justify="right")
+    table.add_column("WHAT BEFELL THEM IN B", overflow="fold")
+    for group in changed[: None if wide else _GROUPS_SHOWN]:
+        cells = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
+        table.add_row(*map(escape, cells), escape("\n".join(_befell(group, wide=wide))))
+    console.print(table)
+    left = 0 if wide else len(changed) - _GROUPS_SHOWN
+    if left > 0:
+        console.print(f"and {left:,} more: -o wide shows them", highlight=False)
+    console.print()
+
+
+def _befell(group: Group, *, wide: bool) -> Iterator[str]:
+    for kind in KINDS:
+        count = group.counts.get(kind)
+        if not count:
+            continue
+        total = f" by {simulated(group.totals_ns[kind])} in all" if kind in group.totals_ns else ""
+        names = f": {', '.join(group.samples[kind])}" if wide else ""
+        yield f"{count:,} {kind}{total}{names}"
+
+
+def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide: bool) -> None:
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("FIGURE", overflow="fold")
+    for name in ("A", "B", "CHANGE", ""):
+        table.add_column(name, justify="right")
+    same = 0
+    for each in figures:
+        if each.change or wide:
+            share = "" if each.share is None or not each.change else f"{100 * each.share:+,.1f} %"
+            name, unit = each.name, FIGURES[each.name.partition("{")[0]].unit
+            unit = f", {unit}" if unit in {"s", "%"} else ""
+            change = f"{each.change:+,.5g}" if each.change else "0"
+            table.add_row(escape(name + unit), f"{each.a:,.5g}", f"{each.b:,.5g}", change, share)
+        else:
+            same += 1
+    if table.row_count:
+        console.print(table)
+    if same:
+        console.print(f"{same:,} figures are the same.", highlight=False)
+
+
+def _mapping(compared: Compared) -> dict[str, Any]:
+    found = compared.divergence
+    parting = None
+    if found is not None:
+        parting = {
+            "same": found.same,
+            "a": _decision(found.a, compared.facts_a),
+            "b": _decision(found.b, compared.facts_b),
+            "flipped_by": list(compared.reasons),
+        }
+    return {
+        "a": compared.path_a,
+        "b": compared.path_b,
+        "eviction_not_judged": {name.lower(): why for name, why in compared.not_judged.items()},
+        "divergence": parting,
+        **compared.comparison.to_mapping(),
+    }
+
+
+def _decision(decision: trace_pb2.Decision | None, facts: RunFacts) -> dict[str, Any] | None:
+    if decision is None:
+        return None
+    named = decision.observed.object
+    return {
+        "sequence": decision.sequence,
+        "offset_ns": decision.at_ns - facts.start_ns,
+        "decision": decision.observed.WhichOneof("observed"),
+        "object": f"{named.namespace}/{named.name}".lstrip("/"),
+        "text": told(decision),
+    }

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from replay.backends.errors import BackendError
-from replay.cli.errors import DIFFERS, REFUSED, SERVICE, ExitError
+from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
+from replay.cli.parameters import echo_json, output_option, write
 from replay.conform.run import Conformance, Endpoints, files_of, play
 from replay.conform.vectors import VectorError, read_lines, recorded_files
 from replay.results.table_writer import TableWriter
@@ -43,15 +42,9 @@ from services.rpc.client import ClientTls, tls_options
     type=click.IntRange(0),
     help="How many differences of each file to tell.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for programs; json tells every difference.",
-)
+@output_option("table", "json", meaning="For people or for programs; json tells every difference.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@refusing(VectorError)
 def command(
     *,
     files: tuple[Path, ...],
@@ -84,18 +77,13 @@ def command(
         raise ExitError(REFUSED, "--version needs FILE: the recorded vectors are of several")
     named = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
     endpoints = Endpoints(addresses={k: v for k, v in named.items() if v}, tls=tls)
-    try:
-        found = files_of(list(files) or recorded_files(), version)
-        with _Bar(found, quiet=quiet) as bar:
-            play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
-    except VectorError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        raise ExitError(SERVICE, str(error)) from error
+    found = files_of(list(files) or recorded_files(), version)
+    with _Bar(found, quiet=quiet) as bar:
+        play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     if not any(each.vectors for each in found):
         raise ExitError(REFUSED, f"no vector's id holds {only!r}")
     if output == "json":
-        click.echo(orjson.dumps([each.to_mapping() for each in found], option=orjson.OPT_INDENT_2))
+        echo_json([each.to_mapping() for each in found])
     else:
         _print(found, show)
     failed = sum(each.failed for each in found)
@@ -108,7 +96,7 @@ def _print(found: list[Conformance], show: int) -> None:
     for each in found:
         counts = f"{each.passed} passed, {each.failed} failed"
         click.echo(f"{each.path.name}: {each.kind.value} {each.version}, {counts}")
-        table = TableWriter(("TOPIC", "PASSED", "FAILED"), _write)
+        table = TableWriter(("TOPIC", "PASSED", "FAILED"), write)
         table.rows(
             [
                 (name or "-", f"{topic.passed:,}", f"{topic.failed:,}")
@@ -122,10 +110,6 @@ def _print(found: list[Conformance], show: int) -> None:
         click.echo()
     passed, failed = (sum(getattr(each, name) for each in found) for name in ("passed", "failed"))
     click.echo(f"{passed} passed, {failed} failed")
-
-
-def _write(text: str) -> None:
-    click.echo(text, nl=False)
 
 
 class _Bar:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any, Self
 
 DIFFERS = 1
 FAILED = 1
@@ -12,6 +15,7 @@ SERVICE = 3
 SPANS_LOST = 4
 LOOP = 5
 INTERRUPTED = 130
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class ExitError(Exception):
@@ -23,19 +27,78 @@ class ExitError(Exception):
 
 
 @contextlib.contextmanager
+def refusing(*errors: type[Exception]) -> Iterator[None]:
+    """Turn `errors` into the exit code for what is refused, and a broken service into its own."""
+    from replay.backends.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
+
+    refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
+    try:
+        yield
+    except refused as error:
+        text = os_problem(error) if isinstance(error, OSError) else str(error)
+        raise ExitError(REFUSED, text) from error
+    except BackendError as error:
+        notes = getattr(error, "__notes__", [])
+        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
+
+
+@contextlib.contextmanager
 def refusing_traces() -> Iterator[None]:
     """Turn a trace that cannot be read or written into the exit code for what is refused."""
     from replay.trace.errors import TraceError  # noqa: PLC0415 - loaded when needed
 
-    try:
+    with refusing(TraceError, OSError):
         yield
-    except TraceError as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def os_problem(error: OSError) -> str:
     """Return what the system said, with the file where it names one."""
     problem = error.strerror or str(error)
     return f"{error.filename}: {problem}" if error.filename else problem
+
+
+class Interrupts:
+    """Notes SIGINT while it is entered."""
+
+    def __init__(self) -> None:
+        self._noted = False
+        self._before: signal.Handlers | int | None = None
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._note)  # type: ignore[assignment] # what was set
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        signal.signal(signal.SIGINT, self._before or signal.default_int_handler)
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt where one was noted and lost."""
+        if self._noted:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._noted = True
+        raise KeyboardInterrupt
+
+
+class Endings:
+    """Notes the first SIGINT or SIGTERM while it is entered; the second one interrupts."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Self:
+        self._before = [signal.signal(each, self._note) for each in _SIGNALS]
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for each, before in zip(_SIGNALS, self._before, strict=True):
+            signal.signal(each, before if before is not None else signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

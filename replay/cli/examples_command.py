@@ -1,7 +1,8 @@
-"""`reprieve examples`: write the examples that come with Reprieve into a folder."""
+"""`reprieve examples` and `demo`: what comes with Reprieve, written or replayed."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import click
 
 from replay.bundled import bundled
-from replay.cli.errors import REFUSED, ExitError, os_problem
+from replay.cli.errors import REFUSED, ExitError, refusing
+from replay.cli.parameters import FOLDER
 
 _MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that using an example in place leaves in it."""
@@ -20,12 +22,12 @@ _MADE = frozenset({"__pycache__", "node_modules"})
     "-o",
     "--output",
     "folder",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     required=True,
     help="The folder, which is made where it is missing.",
 )
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-def command(*, folder: Path, force: bool) -> None:
+def examples_command(*, folder: Path, force: bool) -> None:
     """Write the examples into a folder: traces, a recording, plugins, an extender.
 
     The tour (docs/tour.md) begins with this.
@@ -41,13 +43,11 @@ def command(*, folder: Path, force: bool) -> None:
     if taken and not force:
         more = f", and {len(taken) - 1} others" if len(taken) > 1 else ""
         raise ExitError(REFUSED, f"{taken[0]} is there{more}: name another folder, or give --force")
-    try:
+    with refusing(OSError):
         for path, target in wanted.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             click.echo(target)
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -57,3 +57,31 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield from _files(path)
         elif path.suffix not in {".pyc", ".nbc", ".nbi"}:
             yield path
+
+
+@click.command(name="demo")
+@click.option(
+    "--run",
+    type=FOLDER,
+    default=Path("runs/demo"),
+    show_default=True,
+    help="Where to leave the results; a former run is replaced.",
+)
+def demo_command(*, run: Path) -> None:
+    """Replay the preemption of an nginx pod, and show its pods as `kubectl get pods -w` would.
+
+    A pod of class high-priority asks for 5 cores and meets an nginx pod with 4 on a node of 6. The
+    trace is one of those that `reprieve examples` writes.
+    """
+    from replay.cli.get_command import command as get_command  # noqa: PLC0415 - loaded when needed
+    from replay.cli.replay_command import (  # noqa: PLC0415 - loaded when needed
+        command as replay_command,
+    )
+
+    trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
+    for name, step, arguments in (
+        ("replay", replay_command, [str(trace), "--run", str(run), "--force"]),
+        ("get", get_command, ["pods", str(run), "-w", "-o", "wide"]),
+    ):
+        click.echo(f"$ reprieve {name} {shlex.join(arguments)}")
+        step.main(arguments, prog_name=f"reprieve {name}", standalone_mode=False)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import orjson
 from rich.console import Console
 
-from replay.backends.errors import BackendError, ConfigurationError
-from replay.cli.errors import REFUSED, SERVICE, ExitError
-from replay.cli.parameters import DURATION
+from replay.cli.errors import refusing
+from replay.cli.parameters import DURATION, echo_json, output_option, run_argument
 from replay.explain.explain import explain
 from replay.explain.table import print_explanation
 from replay.explain.target import Wish
@@ -21,7 +19,7 @@ from services.rpc.client import ClientTls, tls_options
 
 @click.command(name="explain")
 @click.argument("pod")
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@run_argument
 @click.option(
     "--at",
     "offset_ns",
@@ -46,14 +44,8 @@ from services.rpc.client import ClientTls, tls_options
     help="A scheduler service to tell the run to. Default: the one that made the run.",
 )
 @tls_options("", "that service")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="For people or for programs.",
-)
+@output_option("table", "json", meaning="For people or for programs.")
+@refusing(RunError)
 def command(
     *,
     pod: str,
@@ -83,15 +75,8 @@ def command(
     if attempt is not None and offset_ns is not None:
         raise click.UsageError("--at and --attempt do not go together")
     wish = Wish(pod=pod, namespace=namespace, offset_ns=offset_ns, attempt=attempt or 0)
-    try:
-        found = explain(RunDirectory.open(run), wish, top=top, address=scheduler, tls=tls)
-    except (RunError, ConfigurationError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        notes = getattr(error, "__notes__", [])
-        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
+    found = explain(RunDirectory.open(run), wish, top=top, address=scheduler, tls=tls)
     if output == "json":
-        text = orjson.dumps(found.to_mapping(), option=orjson.OPT_INDENT_2)
-        click.echo(text.decode())
+        echo_json(found.to_mapping())
     else:
         print_explanation(found, Console())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from replay.cli.errors import REFUSED, ExitError
-from replay.cli.parameters import DURATION
+from replay.cli.errors import refusing
+from replay.cli.parameters import DURATION, output_option, run_argument, write
 from replay.results.errors import RunError
 from replay.results.get import OUTPUTS, RESOURCES, Query, get
 from replay.results.run_directory import RunDirectory
@@ -15,7 +15,7 @@ from replay.results.run_directory import RunDirectory
 
 @click.command(name="get")
 @click.argument("resource", type=click.Choice(RESOURCES))
-@click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@run_argument
 @click.option(
     "--at",
     "offset_ns",
@@ -24,9 +24,7 @@ from replay.results.run_directory import RunDirectory
     "the beginning.",
 )
 @click.option("-w", "--watch", is_flag=True, help="A row for every change from then on.")
-@click.option(
-    "-o", "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="How."
-)
+@output_option(*OUTPUTS, meaning="How.")
 @click.option("-n", "--namespace", default="", help="One namespace only.")
 @click.option("-A", "--all-namespaces", is_flag=True, help="Show the namespace in a column.")
 @click.option(
@@ -35,6 +33,7 @@ from replay.results.run_directory import RunDirectory
     metavar="vX.Y",
     help="Whose kubectl prints STATUS. Default: the recorded cluster's, or the newest.",
 )
+@refusing(RunError)
 def command(
     *,
     resource: str,
@@ -67,9 +66,6 @@ def command(
         watch=watch,
         kubernetes_version=kubernetes_version,
     )
-    try:
-        shown = get(RunDirectory.open(run), query, lambda text: click.echo(text, nl=False))
-    except RunError as error:
-        raise ExitError(REFUSED, str(error)) from error
+    shown = get(RunDirectory.open(run), query, write)
     if not shown and output in {"table", "wide"}:
         click.echo("No resources found.", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -12,30 +13,44 @@ from replay.cli.errors import INTERRUPTED, ExitError
 from services.rpc.version import package_version
 
 _COMMANDS = {
-    "demo": ("replay.cli.demo_command", "Replay a bundled trace that ends in seconds."),
-    "examples": ("replay.cli.examples_command", "Write the bundled examples into a folder."),
-    "replay": ("replay.cli.replay_command", "Replay a trace and show what was decided, and why."),
-    "record": ("replay.cli.record_command", "Record a live cluster as a trace."),
-    "report": ("replay.cli.report_command", "Write a run's report: one page that opens offline."),
-    "query": ("replay.cli.query_command", "Ask a run's tables in SQL."),
-    "get": ("replay.cli.get_command", "Show the pods, nodes or events of a run at a moment."),
-    "export": ("replay.cli.export_command", "Export a run for Perfetto or Chrome's tracing."),
-    "models": (
-        "replay.cli.models_command",
-        "List what a replay assumes where a trace is silent.",
-    ),
-    "compare": ("replay.cli.compare_command", "Compare two runs: where they part, and why."),
-    "sweep": ("replay.cli.sweep_command", "Replay a trace at every point of a grid."),
-    "explain": ("replay.cli.explain_command", "Explain why a pod was bound, refused or waits."),
-    "generate": ("replay.cli.generate_command", "Write a seeded synthetic workload."),
-    "convert": ("replay.cli.convert_command", "Convert a trace between formats."),
-    "validate": ("replay.cli.validate_command", "Check a trace and say what a replay would get."),
-    "conform": (
-        "replay.cli.conform_command",
-        "Check services against what upstream's own code did.",
-    ),
-    "node": ("replay.cli.node_command", "Watch this machine as a kubelet's eviction manager does."),
-    "serve": ("replay.cli.serve_command", "Run one of the services alone."),
+    "demo": "Replay a bundled trace that ends in seconds.",
+    "examples": "Write the bundled examples into a folder.",
+    "replay": "Replay a trace and show what was decided, and why.",
+    "record": "Record a live cluster as a trace.",
+    "report": "Write a run's report: one page that opens offline.",
+    "query": "Ask a run's tables in SQL.",
+    "get": "Show the pods, nodes or events of a run at a moment.",
+    "export": "Export a run for Perfetto or Chrome's tracing.",
+    "models": "List what a replay assumes where a trace is silent.",
+    "compare": "Compare two runs: where they part, and why.",
+    "sweep": "Replay a trace at every point of a grid.",
+    "explain": "Explain why a pod was bound, refused or waits.",
+    "generate": "Write a seeded synthetic workload.",
+    "convert": "Convert a trace between formats.",
+    "validate": "Check a trace and say what a replay would get.",
+    "conform": "Check services against what upstream's own code did.",
+    "node": "Watch this machine as a kubelet's eviction manager does.",
+    "serve": "Run one of the services alone.",
+}
+_SHARED = {
+    "examples_command": ("demo", "examples"),
+    "table_commands": ("query", "export", "report"),
+    "trace_commands": ("convert", "generate", "validate"),
+}
+_ELSEWHERE = {
+    "node": "services.eviction.host.__main__:main",
+    "serve": "replay.cli.main:serve_command",
+    **{
+        name: f"replay.cli.{module}:{name}_command"
+        for module, names in _SHARED.items()
+        for name in names
+    },
+}
+"""Commands that are not the `command` of replay.cli.NAME_command."""
+_SERVICES = {
+    "queue": "The pods that wait to be scheduled.",
+    "scheduler": "Where pods go, and whom they displace.",
+    "eviction": "Node-pressure eviction for many nodes.",
 }
 EPILOG = """\b
 Exit codes:
@@ -51,31 +66,40 @@ Exit codes:
 """
 
 
-class LazyGroup(click.Group):
-    """Knows its commands by name and imports one only to run it."""
+class _LazyGroup(click.Group):
+    """Has the commands of `found`, with their help, and imports one only to run it."""
+
+    found: Mapping[str, str] = _COMMANDS
+    title = "Commands"
+
+    def place(self, name: str) -> str:
+        """Return where a command is, "MODULE:NAME"."""
+        return _ELSEWHERE.get(name, f"replay.cli.{name}_command:command")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which people need them."""
         del ctx
-        return list(_COMMANDS)
+        return list(self.found)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return a command."""
         del ctx
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in self.found:
             return None
-        module = importlib.import_module(_COMMANDS[cmd_name][0])
-        command: click.Command = module.command
+        module, _, name = self.place(cmd_name).partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing any."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+        with formatter.section(self.title):
+            formatter.write_dl(list(self.found.items()))
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_version(), prog_name="reprieve")
 def command() -> None:
     """Answer, offline: who gets scheduled, who waits, who is preempted or evicted, and why.
@@ -85,6 +109,27 @@ def command() -> None:
       reprieve replay cluster.yaml pods.yaml
       reprieve replay recording/ --run runs/today -o wide
       reprieve get pods runs/today --at 1h30m -o wide
+    """
+
+
+class _Services(_LazyGroup):
+    found = _SERVICES
+    title = "Services"
+
+    def place(self, name: str) -> str:
+        return f"services.{name}.__main__:main"
+
+
+@click.group(cls=_Services, name="serve")
+def serve_command() -> None:
+    """Run one of the services alone, until SIGTERM.
+
+    \b
+    Examples:
+      reprieve serve queue
+      reprieve serve scheduler --queue 127.0.0.1:50051
+      reprieve serve eviction --listen 0.0.0.0:50053
+    A replay finds them with --scheduler and --eviction.
     """
 
 

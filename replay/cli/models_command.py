@@ -8,14 +8,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from replay.cli.parameters import output_option
 from replay.world.model_table import MODELS, OFF
 from replay.world.models import Models
 
 
 @click.command(name="models")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+@output_option("table", "json")
 def command(*, output: str) -> None:
     """List the models: their names, their defaults, what "off" means, and where they come from.
 

@@ -1,111 +1,78 @@
-"""Types of options that several commands take."""
+"""Parameters that several commands take, and how their results are written."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import click
+import orjson
 
 from replay.importers.options import Moment
 from replay.world.durations import duration_ns
 from services.telemetry.sampling import Sampling
 
+_T = TypeVar("_T")
 _INTEGER = re.compile(r"-?\d{1,10}")
 _PRIORITY_MIN, _PRIORITY_MAX = -(2**31), 1_000_000_000
 """Kubernetes v1.34 pkg/apis/scheduling/types.go, HighestUserDefinablePriority."""
 
 
-class Duration(click.ParamType[int]):
-    """A length of time such as "1h30m", "2.5s" or "500ms"; its value is in ns."""
+class Parsed(click.ParamType[_T], Generic[_T]):
+    """What a function reads of a text; its ValueError says what is wrong with it."""
 
-    name = "duration"
+    def __init__(self, name: str, read: Callable[[str], _T]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return ns."""
-        if isinstance(value, int):
-            return value
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> _T:
+        """Return what is read; a value that was read already is left as it is."""
+        if not isinstance(value, str):
+            read: _T = value
+            return read
         try:
-            return duration_ns(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
-class MomentOfRecording(click.ParamType[Moment]):
-    """A moment of a recording: a length of time since its beginning, or an RFC 3339 time."""
-
-    name = "DURATION|TIME"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Moment:
-        """Return the moment."""
-        from replay.importers.recording.change import time_ns  # noqa: PLC0415 - when needed
-
-        if isinstance(value, Moment):
-            return value
-        at_ns = time_ns(value)
-        if at_ns is not None:
-            return Moment(text=value, at_ns=at_ns)
-        try:
-            return Moment(text=value, since_start_ns=duration_ns(value))
-        except ValueError:
-            problem = f"{value!r} is no moment; write 90s, 1h30m or 2026-01-31T12:00:00Z"
-            self.fail(problem, param, ctx)
+def _moment(text: str) -> Moment:
+    """Return a moment of a recording: a length of time since its beginning, or a time."""
+    at_ns = _recorded_ns(text)
+    if at_ns is not None:
+        return Moment(text=text, at_ns=at_ns)
+    try:
+        return Moment(text=text, since_start_ns=duration_ns(text))
+    except ValueError:
+        problem = f"{text!r} is no moment; write 90s, 1h30m or 2026-01-31T12:00:00Z"
+        raise ValueError(problem) from None
 
 
-class Time(click.ParamType[int]):
-    """A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
-
-    name = "TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return ns since 1970."""
-        from replay.importers.recording.change import time_ns  # noqa: PLC0415 - when needed
-
-        at_ns = value if isinstance(value, int) else time_ns(value)
-        if at_ns is None:
-            self.fail(f"{value!r} is not a time; write 2026-01-31T12:00:00Z", param, ctx)
-        return at_ns
+def _time_ns(text: str) -> int:
+    at_ns = _recorded_ns(text)
+    if at_ns is None:
+        raise ValueError(f"{text!r} is not a time; write 2026-01-31T12:00:00Z")
+    return at_ns
 
 
-class Share(click.ParamType[Sampling]):
-    """A share of the pods: "off", "all" or a percentage such as "1%"."""
+def _recorded_ns(text: str) -> int | None:
+    from replay.importers.recording.change import time_ns  # noqa: PLC0415 - loaded when needed
 
-    name = "off|all|PERCENT"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Sampling:
-        """Return the share."""
-        if isinstance(value, Sampling):
-            return value
-        try:
-            return Sampling.parse(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+    return time_ns(text)
 
 
-class QosPriority(click.ParamType[tuple[str, int]]):
-    """A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
-
-    name = "QOS=PRIORITY"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return the qos and its priority."""
-        if isinstance(value, tuple):
-            return value
-        qos, _, number = value.partition("=")
-        if not qos or not _INTEGER.fullmatch(number):
-            self.fail(f"{value!r} is no priority of a qos; write LS=1000", param, ctx)
-        priority = int(number)
-        if not _PRIORITY_MIN <= priority <= _PRIORITY_MAX:
-            self.fail(f"{value!r}: a priority is at most {_PRIORITY_MAX:,}", param, ctx)
-        return qos, priority
+def _qos_priority(text: str) -> tuple[str, int]:
+    qos, _, number = text.partition("=")
+    if not qos or not _INTEGER.fullmatch(number):
+        raise ValueError(f"{text!r} is no priority of a qos; write LS=1000")
+    priority = int(number)
+    if not _PRIORITY_MIN <= priority <= _PRIORITY_MAX:
+        raise ValueError(f"{text!r}: a priority is at most {_PRIORITY_MAX:,}")
+    return qos, priority
 
 
 class TraceFile(click.Path):
@@ -130,9 +97,36 @@ class TraceFile(click.Path):
         return path
 
 
-DURATION = Duration()
-MOMENT = MomentOfRecording()
-TIME = Time()
-SHARE = Share()
-QOS_PRIORITY = QosPriority()
+DURATION = Parsed("duration", duration_ns)
+"""A length of time such as "1h30m", "2.5s" or "500ms"; its value is in ns."""
+MOMENT = Parsed("DURATION|TIME", _moment)
+TIME = Parsed("TIME", _time_ns)
+"""A time such as 2026-01-31T12:00:00Z; its value is in ns since 1970."""
+SHARE = Parsed("off|all|PERCENT", Sampling.parse)
+"""A share of the pods: "off", "all" or a percentage such as "1%"."""
+QOS_PRIORITY = Parsed("QOS=PRIORITY", _qos_priority)
+"""A priority for a qos of OpenB, such as "LS=1000"; its value is (qos, priority)."""
 TRACE_FILE = TraceFile()
+FOLDER = click.Path(file_okay=False, path_type=Path)
+run_argument = click.argument("run", type=click.Path(exists=True, file_okay=False, path_type=Path))
+write = functools.partial(click.echo, nl=False)
+"""Writes a text to standard output as it is."""
+
+
+def output_option(
+    *choices: str, meaning: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option --output, a table by default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(choices),
+        default="table",
+        show_default=True,
+        help=meaning,
+    )
+
+
+def echo_json(value: object) -> None:
+    """Print a value for programs."""
+    click.echo(orjson.dumps(value, option=orjson.OPT_INDENT_2))

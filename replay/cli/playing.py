@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from replay.backends.errors import BackendError, ConfigurationError
-from replay.cli.errors import LOOP, REFUSED, SERVICE, ExitError
-from replay.cli.interrupts import Interrupts
-from replay.cli.override_options import refusing_overrides
+import yaml
+
+from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
 from replay.cli.progress import Progress
-from replay.cli.scheduler_names import profile_names
 from replay.cli.traces import TraceArguments
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.tally import Tally
@@ -18,6 +17,7 @@ from replay.runner import Finished, Settings, run_replay
 from replay.world.cluster import Cluster
 from replay.world.replay import LoopError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+from services.kube.pod import DEFAULT_SCHEDULER
 from services.telemetry.setup import TelemetryError
 
 Through = Callable[[Iterator[Record]], Iterator[Record]]
@@ -32,21 +32,40 @@ def play(
     through: Through = iter,
 ) -> Finished:
     """Replay; the trace's records pass `through` on their way. Raises ExitError."""
-    try:
-        with refusing_overrides(), Interrupts() as interrupts, Progress(quiet=quiet) as progress:
+    with (
+        refusing(RunError, TelemetryError, OverrideError),
+        Interrupts() as interrupts,
+        Progress(quiet=quiet) as progress,
+    ):
 
-            def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
-                interrupts.check()
-                progress(now_ns, cluster, tally)
+        def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
+            interrupts.check()
+            progress(now_ns, cluster, tally)
 
-            names = profile_names(settings.scheduler.kube_scheduler_configuration)
-            seed = settings.scheduler.seed
-            records = overrides.records(lambda: trace.records(names), seed)
+        names = profile_names(settings.scheduler.kube_scheduler_configuration)
+        records = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
+        try:
             return run_replay(settings, progress.follow(through(records)), report)
-    except (RunError, TelemetryError, ConfigurationError) as error:
-        raise ExitError(REFUSED, str(error)) from error
-    except BackendError as error:
-        notes = getattr(error, "__notes__", [])
-        raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
-    except LoopError as error:
-        raise ExitError(LOOP, str(error)) from error
+        except LoopError as error:
+            raise ExitError(LOOP, str(error)) from error
+
+
+def profile_names(configuration: str) -> tuple[str, ...]:
+    """Return the schedulerName of each profile of a KubeSchedulerConfiguration, in its order.
+
+    A profile without one, and a file without profiles, is default-scheduler's. A file that cannot
+    be read is refused by the scheduler itself, so that it counts as one without profiles here.
+    """
+    try:
+        document = yaml.safe_load(configuration)
+    except yaml.YAMLError:
+        return (DEFAULT_SCHEDULER,)
+    profiles = document.get("profiles") if isinstance(document, dict) else None
+    if not isinstance(profiles, list):
+        return (DEFAULT_SCHEDULER,)
+    names = [
+        str(each.get("schedulerName") or DEFAULT_SCHEDULER)
+        for each in profiles
+        if isinstance(each, dict)
+    ]
+    return tuple(dict.fromkeys(names)) or (DEFAULT_SCHEDULER,)

@@ -8,17 +8,16 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from replay.cli.endings import Endings
-from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError, refusing_traces
-from replay.cli.parameters import DURATION, TRACE_FILE
-from replay.cli.trace_output import write_trace
+from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, Endings, ExitError, refusing_traces
+from replay.cli.parameters import DURATION, FOLDER, TRACE_FILE, Parsed
+from replay.cli.traces import write_trace
 from replay.record.errors import (
     AllRefusedError,
     ApiError,
@@ -29,25 +28,22 @@ from replay.record.errors import (
 from replay.results.durations import simulated
 
 if TYPE_CHECKING:
-    from replay.record.live import Wishes
-    from replay.record.session import Recorded, State
+    from replay.record.session import Recorded, State, Wishes
 
 _PERIOD_S = 0.25
 _EXTRA = 'recording needs the extra: pip install "reprieve[record]"'
 
 
-class UsageWish(click.ParamType[str]):
-    """Where usage comes from: "auto", "kubelet", "metrics", "prometheus=URL" or "off"."""
+_USAGE = "auto|kubelet|metrics|prometheus=URL|off"
 
-    name = "auto|kubelet|metrics|prometheus=URL|off"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the wish."""
-        url = str(value).removeprefix("prometheus=")
-        is_url = url != value and url.startswith(("http://", "https://"))
-        if not is_url and value not in {"auto", "kubelet", "metrics", "off"}:
-            self.fail(f"{value!r} is no source of usage; write {self.name}", param, ctx)
-        return str(value)
+def _usage_wish(text: str) -> str:
+    """Return where usage is to come from."""
+    url = text.removeprefix("prometheus=")
+    is_url = url != text and url.startswith(("http://", "https://"))
+    if not is_url and text not in {"auto", "kubelet", "metrics", "off"}:
+        raise ValueError(f"{text!r} is no source of usage; write {_USAGE}")
+    return text
 
 
 @click.command(name="record")
@@ -69,9 +65,9 @@ class UsageWish(click.ParamType[str]):
 @click.option(
     "--usage",
     "usage_wish",
-    type=UsageWish(),
+    type=Parsed(_USAGE, _usage_wish),
     default="auto",
-    metavar=UsageWish.name,
+    metavar=_USAGE,
     show_default=True,
     help="Where what pods use comes from: kubelets tell most, metrics.k8s.io memory and CPU.",
 )
@@ -93,7 +89,7 @@ class UsageWish(click.ParamType[str]):
 )
 @click.option(
     "--frames",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Keep what was received in this folder, as `watch` recordings. [default: TRACE.frames, "
     "removed once the trace is written]",
 )
@@ -140,7 +136,7 @@ def command(
     if not output.absolute().parent.is_dir():
         raise ExitError(REFUSED, f"{output}: there is no folder {output.absolute().parent}")
     with _refusing():
-        from replay.record.live import Wishes  # noqa: PLC0415 - needs the extra
+        from replay.record.session import Wishes  # noqa: PLC0415 - needs the extra
 
         recorded = _record(
             Wishes(
@@ -148,7 +144,7 @@ def command(
                 context=context,
                 usage=usage_wish,
                 usage_every_s=usage_every_ns / 1e9,
-                redact_key=_key(redact_key) if redact or redact_key else None,
+                redact_key=redact_key.encode() or (secrets.token_bytes(32) if redact else None),
                 folder=frames or output.with_name(f"{output.name}.frames"),
             ),
             for_ns,
@@ -159,10 +155,6 @@ def command(
     _tell(recorded)
     if recorded.broken:
         raise ExitError(SERVICE, f"the recording ended early: {recorded.broken}")
-
-
-def _key(text: str) -> bytes:
-    return text.encode() if text else secrets.token_bytes(32)
 
 
 @contextlib.contextmanager
@@ -194,7 +186,7 @@ def _advised(error: RecordError) -> str:
 
 def _record(wishes: Wishes, for_ns: int | None) -> Recorded:
     """Record until the time is over or somebody ends it, and show how far it has come."""
-    from replay.record.live import record_live  # noqa: PLC0415 - needs the extra
+    from replay.record.session import record_live  # noqa: PLC0415 - needs the extra
 
     console = Console(stderr=True)
     shown = Live(Text("asking the API server"), console=console, transient=True)

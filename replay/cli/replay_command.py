@@ -9,21 +9,19 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from replay.cli.assertions import assert_option, check_all
-from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, os_problem
-from replay.cli.override_options import override_options, refusing_overrides
-from replay.cli.parameters import DURATION, MOMENT, SHARE
+from replay.cli.errors import REFUSED, SPANS_LOST, ExitError, refusing
+from replay.cli.parameters import DURATION, FOLDER, MOMENT, SHARE, output_option
 from replay.cli.playing import play
+from replay.cli.run_options import assert_option, check_all, override_options
 from replay.cli.traces import TraceArguments, trace_options
-from replay.importers.options import Moment
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.results.summary_output import render
 from replay.runner import Finished, Settings
-from replay.whatif.assertions import Assertion
 from replay.whatif.facts import read_facts
-from replay.whatif.figures import FigureError
+from replay.whatif.figures import Assertion, FigureError
 from replay.world.model_table import ModelError, with_values
 from replay.world.models import Models
 from reprieve.eviction.v1alpha1 import eviction_pb2
@@ -41,18 +39,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--run",
     "run_path",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="Where to leave the results. Default: runs/TRACE-N, the next free N.",
 )
 @click.option("--force", is_flag=True, help="Replace a former run in --run.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", "yaml"]),
-    default="table",
-    show_default=True,
-    help="How to print the summary.",
-)
+@output_option("table", "wide", "json", "yaml", meaning="How to print the summary.")
 @click.option("--seed", default=0, show_default=True, help="Breaks ties; see `feasible, tied`.")
 @click.option(
     "--ties",
@@ -197,7 +188,6 @@ def command(
     rules: str,
     queue_mode: str | None,
     until_ns: int | None,
-    follow_until: Moment | None,
     scheduler_address: str,
     eviction_address: str,
     in_process: bool,
@@ -235,8 +225,8 @@ def command(
       reprieve replay recording/ --follow-until 10m --set priorityClass.batch.value=50
       reprieve replay cluster.ktr --set priorityClass.batch.value=50 --scale-nodes 0.8
     """
-    trace = trace.following(follow_until)
-    with refusing_overrides():
+    follow_until = trace.options.follow_until
+    with refusing(OverrideError):
         scheduler_text = overrides.scheduler(_text(scheduler_config), samples=sample_nodes)
         kubelet_text = overrides.kubelet(_text(kubelet_config), evicts=not no_eviction)
     scheduler = scheduler_pb2.SchedulerConfig(
@@ -299,19 +289,13 @@ def command(
         _report(finished.run, quiet=quiet)
     _show(finished, output)
     if assertions:
-        _check(finished, assertions)
-
-
-def _check(finished: Finished, assertions: tuple[Assertion, ...]) -> None:
-    try:
-        check_all(assertions, read_facts(finished.run))
-    except (FigureError, RunError) as error:
-        raise ExitError(REFUSED, str(error)) from error
+        with refusing(FigureError, RunError):
+            check_all(assertions, read_facts(finished.run))
 
 
 def _report(run: RunDirectory, *, quiet: bool) -> None:
     """Leave tables and the report; the run itself is whole without them."""
-    from replay.report.report import write_report  # noqa: PLC0415 - loaded when needed
+    from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     try:
         path = write_report(run)
@@ -333,11 +317,10 @@ def _text(path: Path | None) -> str:
     if path is None:
         return ""
     try:
-        return path.read_text(encoding="utf-8")
+        with refusing(OSError):
+            return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ExitError(REFUSED, f"{path}: is no UTF-8 text: {error.reason}") from error
-    except OSError as error:
-        raise ExitError(REFUSED, os_problem(error)) from error
 
 
 def _eviction_config(text: str, *, is_given: bool) -> eviction_pb2.EvictionConfig:

@@ -10,14 +10,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from replay.cli.errors import FAILED, REFUSED, ExitError
+from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
+from replay.cli.parameters import FOLDER
 from replay.cli.progress import counted
 from replay.results.errors import RunError
 from replay.whatif.figures import FIGURES
-from replay.whatif.grid import Axis, Cell, GridError, cells, parse_axis
-from replay.whatif.plot import plot
-from replay.whatif.sweep import Finished, run_sweep
-from replay.whatif.sweep_table import Row, cells_csv, table, table_csv
+from replay.whatif.sweep import Axis, Cell, Finished, GridError, cells, parse_axis, run_sweep
+from replay.whatif.sweep_table import Row, cells_csv, plot, table, table_csv
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
@@ -38,7 +37,7 @@ _PROBLEMS_SHOWN = 3
     "-o",
     "--output",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="The sweep's folder; one that is there already is gone on with.",
 )
 @click.option(
@@ -63,6 +62,7 @@ _PROBLEMS_SHOWN = 3
     help='Run on the Dask cluster of this scheduler, such as tcp://host:8786 ("reprieve[sweep]").',
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@refusing(GridError, RunError)
 def command(
     *,
     replay: tuple[str, ...],
@@ -90,12 +90,8 @@ def command(
     for name in shown:
         if name.partition("{")[0] not in FIGURES:
             raise click.UsageError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
-    try:
-        parsed = [parse_axis(each) for each in axes]
-        grid = _grid(parsed, replay)
-        finished = _run(output, grid, workers, dask, quiet=quiet)
-    except (GridError, RunError) as error:
-        raise ExitError(REFUSED, str(error)) from error
+    grid = _grid([parse_axis(each) for each in axes], replay)
+    finished = _run(output, grid, workers, dask, quiet=quiet)
     rows = table(finished)
     _refuse_unknown(shown, rows)
     (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")

@@ -1,30 +1,47 @@
-"""The comparison: the recorded state told, each decision judged in it, the recorded one applied."""
+"""The comparison: each decision judged in the recorded state, and what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
 
 from replay.compare.evictions import judged_eviction
-from replay.compare.explain import Asked, Explainer, Explanation, Reason
-from replay.compare.findings import Finding
-from replay.compare.missing import Missing
-from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
-from replay.compare.state import Cluster, RecordedState, Sight
+from replay.compare.explain import Asked, Explainer, Explanation, Missing, Reason
+from replay.compare.recorded import (
+    Kind,
+    RecordedDecision,
+    RecordedEvent,
+    RecordedState,
+    Recording,
+    Sight,
+)
 from replay.compare.verdict import Ground, Verdict, judged
-from replay.compare.versions import CHANGE
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 
 EXPLAINED_MAX = 2_000
 """How many differences an explanation is looked for; each takes up to some dozens of verdicts."""
+_VERSION = re.compile(r"v(\d+)\.(\d+)")
+RULES = "v1.34"
+"""The rules that the changes below are changes of."""
+
+CHANGED_RULES = "v1.36"
+_CHANGED_IN = (1, 36)
+CHANGE = (
+    "NodeResourcesBalancedAllocation scores the change of a node's balance "
+    "(v1.36, kubernetes#135573)"
+)
 
 
 class Judge(Asked, Protocol):
-    """A scheduler that is told a state and asked about pods."""
+    """A scheduler that receives a state and is asked about pods."""
 
-    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
-        """Tell what happened."""
+    def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Take what happened."""
 
     def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pending pod as things stand."""
@@ -80,8 +97,9 @@ class Comparison:
         pod = self._state.pod(decision.pod.uid)
         if pod is None or not pod.spec.node_name:
             return _not_judged(decision)
-        found = judged_eviction(pod, self._state.neighbours(pod), decision.message)
-        return Finding(decision=decision, verdict=found.verdict, explanation=found.explanation)
+        neighbours = self._state.neighbours(pod)
+        verdict, explanation = judged_eviction(pod, neighbours, decision.message)
+        return Finding(decision=decision, verdict=verdict, explanation=explanation)
 
     def _by_change(self, decision: RecordedDecision) -> Explanation | None:
         if self._changed is None:
@@ -97,13 +115,10 @@ class Comparison:
         self._explained += 1
         if self._explained > EXPLAINED_MAX:
             return None
-        found = self._latest.explain(decision, self._decided)
-        return found or self._missing.explain(decision, self._here(decision))
-
-    def _here(self, decision: RecordedDecision) -> Cluster | None:
-        """Return the cluster in which a decision was judged."""
-        sight = Sight(position=decision.position, assumed=self._decided)
-        return self._state.cluster(decision.pod.uid, sight)
+        here = Sight(position=decision.position, assumed=self._decided)
+        return self._latest.explain(decision, self._decided) or self._missing.explain(
+            decision, self._state.cluster(decision.pod.uid, here)
+        )
 
     def _owed_to_order(
         self, decision: RecordedDecision, explainer: Explainer
@@ -152,9 +167,9 @@ class Comparison:
         self._outcomes.append(event)
 
     def _tell(self, events: Sequence[scheduler_pb2.Event]) -> None:
-        self._judge.tell(self._at_ns, events)
+        self._judge.report(self._at_ns, events)
         if self._changed is not None:
-            self._changed.tell(self._at_ns, events)
+            self._changed.report(self._at_ns, events)
 
 
 def _not_judged(decision: RecordedDecision) -> Finding:
@@ -168,3 +183,138 @@ def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
     if recorded.old is None:
         return scheduler_pb2.Event(at_ns=at_ns, add=recorded.new)
     return scheduler_pb2.Event(at_ns=at_ns, update=recorded.new)
+
+
+def changed_rules(kubernetes_version: str, rules: str) -> str:
+    """Return the rules that a recording of that version is also judged by, "" for none."""
+    match = _VERSION.match(kubernetes_version)
+    if match is None or rules not in {"", RULES}:
+        return ""
+    return CHANGED_RULES if (int(match[1]), int(match[2])) >= _CHANGED_IN else ""
+
+
+class Outcome(Enum):
+    """What became of a decision in the comparison."""
+
+    AGREES = "agrees"
+    EXPLAINED = "explained"
+    DIFFERS = "differs"
+    NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A decision and how it was judged.
+
+    An `explanation` of an agreement says what it is owed to. `feasible` is the number of nodes
+    that fit, -1 where nothing was judged.
+    """
+
+    decision: RecordedDecision
+    verdict: Verdict
+    explanation: Explanation | None = None
+    feasible: int = -1
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return what became of the decision."""
+        if self.verdict.ground is Ground.NOT_PENDING:
+            return Outcome.NOT_JUDGED
+        if self.verdict.agrees:
+            return Outcome.AGREES
+        return Outcome.DIFFERS if self.explanation is None else Outcome.EXPLAINED
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return what is told of it."""
+        decision, explanation = self.decision, self.explanation
+        return {
+            "decision": decision.kind.value,
+            "pod": f"{decision.pod.namespace}/{decision.pod.name}",
+            "uid": decision.pod.uid,
+            "resource_version": decision.version,
+            "at_ns": decision.at_ns,
+            "outcome": self.outcome.value,
+            "expected": self.verdict.expected,
+            "got": self.verdict.got,
+            "reason": explanation.reason.value if explanation else "",
+            "explanation": explanation.text if explanation else "",
+        }
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """All findings, counted; `told` are those that agree for no other reason left out.
+
+    `sole` counts bindings with one feasible node or a unique best one, as the recording's own log
+    of scores has them where there is one; `same_feasible` are those of the logged ones in which
+    as many nodes fit.
+    """
+
+    rules: str
+    kubernetes_version: str
+    order: str
+    notes: Sequence[str]
+    outcomes: Counter[tuple[Kind, Outcome]] = field(default_factory=Counter)
+    grounds: Counter[tuple[Kind, Ground]] = field(default_factory=Counter)
+    reasons: Counter[tuple[Outcome, Reason]] = field(default_factory=Counter)
+    sole: Counter[Outcome] = field(default_factory=Counter)
+    logged: int = 0
+    same_feasible: int = 0
+    told: list[Finding] = field(default_factory=list)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Count findings."""
+        for finding in findings:
+            self._count(finding)
+
+    def of(self, outcome: Outcome) -> int:
+        """Return how many decisions had an outcome."""
+        return sum(count for (_, each), count in self.outcomes.items() if each is outcome)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the report for programs."""
+        return {
+            "rules": self.rules,
+            "kubernetes_version": self.kubernetes_version,
+            "order": self.order,
+            "decisions": {
+                kind.value: {each.value: self.outcomes[kind, each] for each in Outcome}
+                for kind in Kind
+            },
+            "agreements": {
+                f"{kind.value}: {ground.value}": count
+                for (kind, ground), count in self.grounds.items()
+            },
+            "reasons": {
+                f"{outcome.value}: {reason.value}": count
+                for (outcome, reason), count in self.reasons.items()
+            },
+            "one_feasible_or_unique_best": {each.value: self.sole[each] for each in Outcome},
+            "logged_bindings": self.logged,
+            "logged_bindings_with_as_many_feasible_nodes": self.same_feasible,
+            "findings": [each.to_mapping() for each in self.told],
+            "notes": list(self.notes),
+        }
+
+    def _count(self, finding: Finding) -> None:
+        kind, outcome = finding.decision.kind, finding.outcome
+        self.outcomes[kind, outcome] += 1
+        if outcome is Outcome.AGREES:
+            self.grounds[kind, finding.verdict.ground] += 1
+        if finding.explanation is not None:
+            self.reasons[outcome, finding.explanation.reason] += 1
+        if outcome is not Outcome.AGREES or finding.explanation is not None:
+            self.told.append(finding)
+        if kind is Kind.BIND:
+            self._count_bind(finding)
+
+    def _count_bind(self, finding: Finding) -> None:
+        scored = finding.decision.scored
+        if scored is not None and scored.feasible >= 0:
+            self.logged += 1
+            self.same_feasible += scored.feasible == finding.feasible
+            sole = scored.feasible == 1 or len(scored.tied_nodes) == 1
+        else:
+            sole = finding.verdict.ground in {Ground.ONE_NODE, Ground.UNIQUE_BEST}
+        if sole:
+            self.sole[finding.outcome] += 1

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from replay.compare.explain import Explanation, Reason
 from replay.compare.verdict import Ground, Verdict
+from replay.importers.recording.survey import TERMINAL
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from services.kube import quantity
 from services.kube.priority_class import SYSTEM_CRITICAL_PRIORITY
@@ -35,11 +36,9 @@ _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _STORAGE, _PIDS = "ephemeral-storage", "pids"
 _COUNTED = frozenset({"memory", _STORAGE})
 """Resources of which a message names the containers that use more than they asked for."""
-_TERMINAL = frozenset({"Succeeded", "Failed"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvictionVerdict:
+class EvictionVerdict(NamedTuple):
     """How an eviction was judged, and what explains it where the recording cannot tell."""
 
     verdict: Verdict
@@ -54,18 +53,24 @@ def judged_eviction(pod: Pod, others: Sequence[Pod], message: str) -> EvictionVe
     low = _LOW.search(message)
     if low is None:
         return _by_own_limit(pod, message, told)
-    rivals = [each for each in others if _could_go(each)]
+    rivals = [
+        each for each in others if each.status.phase not in TERMINAL and not _is_critical(each)
+    ]
     if not rivals:
         return _agrees(Ground.ALONE, told)
     own = pod.spec.priority
     lower = [each for each in rivals if each.spec.priority < own]
     if low[1] == _PIDS and lower:
-        return _differs(told, f"{_name(lower[0])} first: its priority is lower")
+        first = lower[0].metadata
+        return _differs(told, f"{first.namespace}/{first.name} first: its priority is lower")
     higher = all(each.spec.priority > own for each in rivals)
-    first = low[1] == _PIDS or _exceeds(pod, low[1], message)
-    if higher and first and not _is_reclaimed(message):
+    goes_first = low[1] == _PIDS or _exceeds(pod, low[1], message)
+    if higher and goes_first and not _is_reclaimed(message):
         return _agrees(Ground.FIRST, told)
-    return _unknown(told, low[1], len(rivals), pod.spec.node_name)
+    pods = f"{len(rivals)} other pod{'s' if len(rivals) > 1 else ''}"
+    which = f"which of the pods on {pod.spec.node_name} was first"
+    why = f"{which} follows from the {low[1]} that its {pods} used, which is not recorded"
+    return _unknown(told, "not known", why)
 
 
 def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
@@ -81,10 +86,7 @@ def _by_own_limit(pod: Pod, message: str, told: str) -> EvictionVerdict:
         limits, limit = [str(total)], match[1]
     else:
         text = "the kubelet's words do not tell what the node was low on"
-        return EvictionVerdict(
-            verdict=Verdict(ground=Ground.DIFFERS, expected=told, got="not told"),
-            explanation=Explanation(reason=Reason.MISSING, text=text),
-        )
+        return _unknown(told, "not told", text)
     if any(_bytes(each) == _bytes(limit) for each in limits):
         return _agrees(Ground.LIMIT, told)
     return _differs(told, "kept: the pod has no such limit")
@@ -102,10 +104,6 @@ def _is_reclaimed(message: str) -> bool:
     return match is not None and _bytes(match[2]) >= _bytes(match[1])
 
 
-def _could_go(pod: Pod) -> bool:
-    return pod.status.phase not in _TERMINAL and not _is_critical(pod)
-
-
 def _is_critical(pod: Pod) -> bool:
     notes = pod.metadata.annotations
     static = notes.get(_SOURCE, "api") != "api"
@@ -120,22 +118,14 @@ def _bytes(text: str) -> int:
         return -1
 
 
-def _name(pod: Pod) -> str:
-    return f"{pod.metadata.namespace}/{pod.metadata.name}"
-
-
 def _agrees(ground: Ground, told: str) -> EvictionVerdict:
-    return EvictionVerdict(verdict=Verdict(ground=ground, expected=told, got=told))
+    return EvictionVerdict(Verdict(ground=ground, expected=told, got=told))
 
 
 def _differs(told: str, got: str) -> EvictionVerdict:
-    return EvictionVerdict(verdict=Verdict(ground=Ground.DIFFERS, expected=told, got=got))
+    return EvictionVerdict(Verdict(ground=Ground.DIFFERS, expected=told, got=got))
 
 
-def _unknown(told: str, resource: str, rivals: int, node: str) -> EvictionVerdict:
-    pods = f"{rivals} other pod{'s' if rivals > 1 else ''}"
-    text = f"which of the pods on {node} was first follows from the {resource} that its {pods} used"
-    return EvictionVerdict(
-        verdict=Verdict(ground=Ground.DIFFERS, expected=told, got="not known"),
-        explanation=Explanation(reason=Reason.MISSING, text=f"{text}, which is not recorded"),
-    )
+def _unknown(told: str, got: str, why: str) -> EvictionVerdict:
+    verdict = Verdict(ground=Ground.DIFFERS, expected=told, got=got)
+    return EvictionVerdict(verdict, Explanation(reason=Reason.MISSING, text=why))

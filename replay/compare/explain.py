@@ -6,22 +6,43 @@ which order pods that were bound within moments of each other were decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Container, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from replay.compare.recorded import Kind, RecordedDecision, Recording, Scored
-from replay.compare.state import Cluster, RecordedState, Sight
-from replay.compare.unseen import LAG_NS, moment_ns, named, unseen_ends
+from replay.compare.recorded import (
+    Cluster,
+    Kind,
+    RecordedDecision,
+    RecordedEvent,
+    RecordedState,
+    Recording,
+    Scored,
+    Sight,
+)
 from replay.compare.verdict import judged
+from replay.importers.recording.survey import TERMINAL
+from replay.trace.features import pod_features
+from reprieve.kube.v1alpha1.affinity_pb2 import PodAffinityTerm
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1.scheduler_pb2 import Evaluation
 
 WINDOW_NS = 1_000_000_000
 """How far from a decision others count as concurrent."""
 _LATE_MAX = 24
 _CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
+LAG_NS = 1_000_000_000
+"""How long before a decision a change can have been without being seen."""
+_ENDS_MAX = 48
+_BUDGET, _CLAIM, _NAMESPACE = "PodDisruptionBudget", "PersistentVolumeClaim", "Namespace"
+_NOT_SERVED = "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
+_TRIES_MAX = 12
+_LABEL = "reprieve.compare/protected"
 
 
 class Reason(Enum):
@@ -196,3 +217,176 @@ def _as_logged(scored: Scored, found: scheduler_pb2.Evaluation) -> bool:
         return True
     same = found.feasible_nodes == scored.feasible
     return same and (scored.top < 0 or found.nodes[0].total == scored.top)
+
+
+def moment_ns(events: Sequence[RecordedEvent], decision: RecordedDecision) -> int:
+    """Return when a decision can have been taken at the latest."""
+    return min(decision.at_ns, events[decision.position].at_ns)
+
+
+def unseen_ends(
+    events: Sequence[RecordedEvent], decision: RecordedDecision
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Yield nodes, each with positions of pods' ends there that may all be unseen.
+
+    A scheduler hears of a pod's end by a watch that lags, but knows at once what it has decided
+    itself. So the end of a pod can be unseen where later bindings and nominations are known.
+    Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (handlers of one
+    informer, each with a queue of its own); pkg/scheduler/backend/cache/cache.go, AssumePod.
+
+    The ends are those within the lag, the latest first: the last one, then the last two, and so on.
+    A failure may follow from any node, a preemption's victims from their own.
+    """
+    if decision.kind not in {Kind.FAILURE, Kind.PREEMPTION}:
+        return
+    until_ns = moment_ns(events, decision)
+    ends: dict[str, list[int]] = {}
+    found = 0
+    for place in range(decision.position - 1, -1, -1):
+        event = events[place]
+        if until_ns - event.at_ns > LAG_NS or found == _ENDS_MAX:
+            return
+        node = _ends_on(event)
+        if node and (decision.kind is Kind.FAILURE or node == decision.node):
+            found += 1
+            ends.setdefault(node, []).append(place)
+            yield node, tuple(ends[node])
+
+
+def named(event: RecordedEvent, until_ns: int) -> str:
+    """Return what happened to what, and how long before the decision."""
+    reference = event.ref
+    key = f"{reference.namespace}/{reference.name}".lstrip("/")
+    before_ms = max(0, until_ns - event.at_ns) / 1e6
+    version = f"resourceVersion {event.version}, " if event.version else ""
+    return f"{_what(event)} of {reference.kind} {key} ({version}{before_ms:.0f} ms before)"
+
+
+def _ends_on(event: RecordedEvent) -> str:
+    """Return the node on which a change ends a pod, or begins to; "" where it does not."""
+    if event.ref.kind != "Pod" or event.old is None:
+        return ""
+    old = event.old.pod
+    return old.spec.node_name if _what(event) != _CHANGE and not _has_ended(old) else ""
+
+
+_CHANGE = "the change"
+
+
+def _what(event: RecordedEvent) -> str:
+    if event.old is None:
+        return "the coming"
+    if event.new is None:
+        return "the removal"
+    if event.ref.kind == "Pod":
+        old, new = event.old.pod, event.new.pod
+        if _has_ended(new) and not _has_ended(old):
+            return "the end"
+        if _is_ending(new) and not _is_ending(old):
+            return "the begun end"
+    return _CHANGE
+
+
+def _has_ended(pod: Pod) -> bool:
+    return pod.status.phase in TERMINAL
+
+
+def _is_ending(pod: Pod) -> bool:
+    return pod.metadata.HasField("deletion_timestamp")
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Looks for what a decision followed from and the recording, or the services, do not have.
+
+    Disruption budgets that were not recorded are sought as any explanation is: with budgets
+    over the pods that would else be victims, the recorded decision has to come out. Of other things
+    it is enough that the pod names them and that no object of their kind was recorded. `kinds` are
+    those of the recording's objects.
+    """
+
+    asked: Asked
+    kinds: Set[str]
+
+    def explain(self, decision: RecordedDecision, cluster: Cluster | None) -> Explanation | None:
+        """Return what explains a difference in the state of the decision, None for nothing."""
+        if cluster is None:
+            return None
+        if any("resourceClaims" in each for each in pod_features(cluster.pod.spec)):
+            return Explanation(reason=Reason.PLUGIN, text=_NOT_SERVED)
+        for text in _not_recorded(cluster.pod, self.kinds):
+            return Explanation(reason=Reason.MISSING, text=text)
+        if decision.kind is Kind.PREEMPTION and _BUDGET not in self.kinds:
+            return self._by_budgets(decision, cluster)
+        return None
+
+    def _by_budgets(self, decision: RecordedDecision, cluster: Cluster) -> Explanation | None:
+        """Protect the pods that would wrongly be victims, until the recorded ones come out."""
+        protected: dict[str, str] = {}
+        for _ in range(_TRIES_MAX):
+            with_budgets = _with_budgets(cluster, protected)
+            found = self.asked.judge_in(with_budgets, decision.at_ns)
+            if judged(decision, found, cluster.terminating).agrees:
+                names = ", ".join(sorted(protected.values()))
+                text = f"agrees where disruption budgets, of which none was recorded, hold {names}"
+                return Explanation(reason=Reason.MISSING, text=text)
+            more = {uid: name for uid, name in _wrong(decision, found) if uid not in protected}
+            if not more:
+                return None
+            protected |= more
+        return None
+
+
+def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str, str]]:
+    """Yield the victims, UID and name, that were not recorded, on the node that is picked."""
+    picked = found.preemption.picked
+    recorded = set(decision.victims or ()) if picked == decision.node else set()
+    for candidate in found.preemption.candidates:
+        if candidate.node_name == picked:
+            for victim in candidate.victims:
+                name = f"{victim.pod.namespace}/{victim.pod.name}"
+                if name not in recorded:
+                    yield victim.pod.uid, name
+
+
+def _with_budgets(cluster: Cluster, protected: Container[str]) -> Cluster:
+    """Return the cluster with budgets that allow no disruption of the pods of those UIDs."""
+    objects, namespaces = list[Object](), dict[str, None]()
+    for held in cluster.objects:
+        if held.pod.metadata.uid not in protected:
+            objects.append(held)
+            continue
+        marked = copy.deepcopy(held)
+        marked.pod.metadata.labels[_LABEL] = ""
+        objects.append(marked)
+        namespaces[held.pod.metadata.namespace] = None
+    objects += [_budget(namespace) for namespace in namespaces]
+    return replace(cluster, objects=objects)
+
+
+def _budget(namespace: str) -> Object:
+    made = Object()
+    budget = made.pod_disruption_budget
+    budget.metadata.namespace, budget.metadata.name = namespace, "not-recorded"
+    budget.spec.selector.match_labels[_LABEL] = ""
+    budget.status.disruptions_allowed = 0
+    return made
+
+
+def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
+    """Yield what the pod names of kinds of which no object was recorded."""
+    has_claims = any(each.HasField("persistent_volume_claim") for each in pod.spec.volumes)
+    if _CLAIM not in kinds and has_claims:
+        yield f"its volumes are claims, and no {_CLAIM} was recorded"
+    selects = any(each.HasField("namespace_selector") for each in _terms(pod))
+    if _NAMESPACE not in kinds and selects:
+        words = "its affinity selects namespaces by their labels"
+        yield f"{words}, and no {_NAMESPACE} was recorded"
+
+
+def _terms(pod: Pod) -> Iterator[PodAffinityTerm]:
+    affinity = pod.spec.affinity
+    for each in (affinity.pod_affinity, affinity.pod_anti_affinity):
+        yield from each.required_during_scheduling_ignored_during_execution
+        for weighted in each.preferred_during_scheduling_ignored_during_execution:
+            yield weighted.pod_affinity_term

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -38,14 +38,6 @@ class Lots:
     recorded_only: int
     run_only: int
 
-    def to_mapping(self) -> dict[str, int]:
-        """Return the counts."""
-        return {
-            "both": self.both,
-            "recorded_only": self.recorded_only,
-            "run_only": self.run_only,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
@@ -63,8 +55,8 @@ class Agreement:
                 **{each.value: self.landed[each] for each in Landed},
                 "in the run only": self.run_only,
             },
-            "preempted": self.preempted.to_mapping(),
-            "evicted": self.evicted.to_mapping(),
+            "preempted": asdict(self.preempted),
+            "evicted": asdict(self.evicted),
         }
 
 

@@ -5,29 +5,38 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from replay.compare.beside import (
+    KnownPod,
+    MarkedVictim,
+    decision_log,
+    in_decided_order,
+    recorded_preemptors,
+    with_victims,
+)
 from replay.compare.evictions import EVICTED
-from replay.compare.order import decision_log, in_decided_order
-from replay.compare.preemptors import KnownPod, MarkedVictim, recorded_preemptors, with_victims
 from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
-from replay.compare.texts import PREEMPTION_MARK
-from replay.importers.issues import Issues
+from replay.compare.verdict import PREEMPTION_MARK
 from replay.importers.kinds import to_object
 from replay.importers.recording.change import (
     Change,
     Raw,
     condition,
     deletion_asked,
+    disruption,
     kind,
     meta,
+    node_name,
+    nominated_node,
     part,
     phase,
     ref,
     uid,
     version,
 )
-from replay.importers.recording.changes import open_changes
 from replay.importers.recording.history import History, Step
 from replay.importers.recording.survey import TERMINAL
+from replay.importers.records import Issues
+from replay.importers.registry import open_changes
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from services.kube.pod import DEFAULT_SCHEDULER
@@ -93,7 +102,7 @@ class _Reader:
             self._objects.pop(object_uid, None)
         else:
             self._objects[object_uid] = new
-        if kind(step.new) == "Pod" and (self._is_ours(step.new) or _node(step.new)):
+        if kind(step.new) == "Pod" and (self._is_ours(step.new) or node_name(step.new)):
             self._take_pod(step)
         elif kind(step.new) == "Node" and not self.kubernetes_version:
             info = part(part(step.new, "status"), "nodeInfo")
@@ -113,12 +122,12 @@ class _Reader:
         pod = _ref(step.new)
         self.pods.setdefault(pod.uid, KnownPod(ref=pod, position=len(self.events)))
         old, new = step.old or {}, step.new
-        if _disruption(new) == _VICTIM != _disruption(old):
+        if disruption(new) == _VICTIM != disruption(old):
             self.victims.append(
                 MarkedVictim(
                     uid=pod.uid,
                     name=f"{pod.namespace}/{pod.name}",
-                    node=_node(new),
+                    node=node_name(new),
                     position=len(self.events),
                     at_ns=self._now_ns,
                 )
@@ -127,13 +136,13 @@ class _Reader:
             return
         if _is_evicted(new) and not _is_evicted(old):
             message = str(part(new, "status").get("message") or "")
-            self._decided(Kind.EVICTION, step, node=_node(new), message=message)
+            self._decided(Kind.EVICTION, step, node=node_name(new), message=message)
         if not self._is_ours(new):
             return
-        nominated, message = _nominated(new), _refusal(new)
-        if _node(new) and not _node(old):
-            self._decided(Kind.BIND, step, node=_node(new))
-        elif nominated and nominated != _nominated(old):
+        nominated, message = nominated_node(new), _refusal(new)
+        if node_name(new) and not node_name(old):
+            self._decided(Kind.BIND, step, node=node_name(new))
+        elif nominated and nominated != nominated_node(old):
             self._decided(Kind.PREEMPTION, step, node=nominated, message=message)
         elif message and message != _refusal(old):
             self._failed(step, nominated, message)
@@ -173,25 +182,12 @@ def _ref(raw: Raw) -> ObjectRef:
     return named
 
 
-def _node(raw: Raw) -> str:
-    return str(part(raw, "spec").get("nodeName") or "")
-
-
-def _nominated(raw: Raw) -> str:
-    return str(part(raw, "status").get("nominatedNodeName") or "")
-
-
 def _refusal(raw: Raw) -> str:
     """Return what the last attempt wrote, "" where none failed for want of a node."""
     scheduled = condition(raw, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return ""
     return str(scheduled.get("message") or "")
-
-
-def _disruption(raw: Raw) -> str:
-    target = condition(raw, "DisruptionTarget")
-    return str(target.get("reason") or "") if target.get("status") == "True" else ""
 
 
 def _is_evicted(raw: Raw) -> bool:
@@ -208,7 +204,7 @@ def _matters(old: Raw, new: Raw) -> bool:
         case "Pod":
             ended = (phase(old) in TERMINAL) != (phase(new) in TERMINAL)
             asked = deletion_asked(old) != deletion_asked(new)
-            return ended or asked or _nominated(old) != _nominated(new)
+            return ended or asked or nominated_node(old) != nominated_node(new)
         case "Node":
             return any(before.get(name) != after.get(name) for name in ("allocatable", "images"))
         case _:

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 
-from replay.backends.errors import ConfigurationError
+import grpc
+
+from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.processes import EmbeddedServices
-from replay.compare.comparison import Comparison
-from replay.compare.findings import Finding, Report
+from replay.backends.services import SchedulerService
+from replay.backends.stream import describe
+from replay.compare.comparison import RULES, Comparison, Finding, Report, changed_rules
 from replay.compare.reading import read_recording
-from replay.compare.recorded import Recording
-from replay.compare.scheduler import JudgingScheduler
-from replay.compare.versions import RULES, changed_rules
+from replay.compare.recorded import Cluster, Recording
+from replay.importers.records import Issues
+from replay.importers.registry import Importer, select
+from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
+from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.client import PLAIN, ClientTls
 
 Progress = Callable[[int, int], None]
+DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +47,10 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
     `progress` is told how many decisions have been judged, and how many there are.
     """
     with contextlib.ExitStack() as stack:
-        address = settings.scheduler_address or _started(stack)
-        tls = settings.tls if settings.scheduler_address else PLAIN
+        address, tls = settings.scheduler_address, settings.tls
+        if not address:
+            embedded = stack.enter_context(EmbeddedServices(eviction=False))
+            address, tls = embedded.addresses["scheduler"], PLAIN
         judge = JudgingScheduler(address, settings.scheduler, tls)
         stack.callback(judge.close)
         recording = read_recording(
@@ -57,11 +68,6 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Report:
         )
         report.add(_counted(comparison.findings(), len(recording.decisions), progress))
         return report
-
-
-def _started(stack: contextlib.ExitStack) -> str:
-    embedded = stack.enter_context(EmbeddedServices(eviction=False))
-    return embedded.addresses["scheduler"]
 
 
 def _changed(
@@ -87,3 +93,89 @@ def _counted(findings: Iterator[Finding], total: int, progress: Progress) -> Ite
     for count, finding in enumerate(findings, 1):
         progress(count, total)
         yield finding
+
+
+class Kept(Enum):
+    """STATES: each object after each change. OUTCOMES: what was decided, and not in which state."""
+
+    STATES = "states"
+    OUTCOMES = "outcomes"
+
+
+_OUTCOMES = frozenset({"native", "google-2011", "google-2019", "alibaba-2017"})
+_WITHOUT = {
+    "simkube": "a SimKube trace holds what was applied and how long pods ran",
+    "scheduler-perf": "a performance test holds what is to be created",
+    "manifests": "manifests hold what is wanted",
+    "openb": "OpenB's lists hold pods and nodes",
+    "dlrm": "the DLRM trace holds instances without the nodes that they were on",
+    "azure-packing": "Azure's packing trace holds virtual machines without their hosts",
+}
+
+
+def kept(paths: Sequence[Path], format_name: str | None) -> Kept:
+    """Return what the format of `paths` keeps. Raises TraceError for one that keeps no outcomes."""
+    importer, files = select(paths, format=format_name, issues=Issues())
+    if importer.changes is not None:
+        return Kept.STATES
+    if importer.name in _OUTCOMES:
+        return Kept.OUTCOMES
+    raise TraceError(str(files[0]), _refusal(importer))
+
+
+def without_outcomes(paths: Sequence[Path]) -> TraceError:
+    """Return the refusal of a trace whose format may keep outcomes, and that has none."""
+    problem = "holds no binding, preemption or eviction that was observed: there is nothing to"
+    return TraceError(str(paths[0]), f"{problem} compare with")
+
+
+def _refusal(importer: Importer) -> str:
+    what = _WITHOUT.get(importer.name, "it holds no decisions")
+    return (
+        f"--compare-recorded: {what}, and nothing that a scheduler decided. Give a recording of "
+        "a cluster: watches, an audit log, kube-scheduler-simulator's record or kwok's"
+    )
+
+
+class JudgingScheduler(SchedulerService):
+    """A session that receives what was recorded and is asked about one pending pod at a time.
+
+    It decides nothing by itself: its rounds are events only. Every call raises BackendError; to
+    open the session raises ConfigurationError where the configuration is refused.
+    """
+
+    def __init__(
+        self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
+    ) -> None:
+        super().__init__(address, config, tls)
+        self._config = config
+
+    def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+        """Send what happened until `at_ns`."""
+        self.tell(scheduler_pb2.Round(at_ns=at_ns, events=events, events_only=True))
+        self.answer()
+
+    def judge(self, pod: ObjectRef, *, top_k: int = 1) -> scheduler_pb2.Evaluation:
+        """Return the verdicts about a pending pod as things stand; `top_k` nodes, 0: all."""
+        named = session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+        request = scheduler_rpc.EvaluatePendingRequest(pod=named, top_k=top_k)
+        answer: scheduler_rpc.EvaluatePendingResponse
+        answer = self._session.ask("EvaluatePending", request)
+        return answer.evaluation
+
+    def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
+        """Return the verdicts about a pod in a cluster of its own, which leaves the session."""
+        request = scheduler_rpc.EvaluateRequest(
+            config=self._config,
+            objects=cluster.objects,
+            nominated=cluster.nominated,
+            pod=cluster.pod,
+            top_k=1,
+            at_ns=at_ns,
+        )
+        answer: scheduler_rpc.EvaluateResponse
+        try:
+            answer = self._session.stub.Evaluate(request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._session.named} answers {describe(error)}") from error
+        return answer.evaluation

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 from replay.compare.recorded import Kind, RecordedDecision
-from replay.compare.texts import told
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+
+_FIT = re.compile(r"0/(\d+) nodes are available: ?(.*)", re.DOTALL)
+# A reason may hold commas of its own; what begins with a count begins the next one.
+_NEXT = re.compile(r", (?=\d+ )")
+_TAINT = re.compile(r"node\(s\) had untolerated taint \{.*\}")
+_TAINTS = "node(s) had untolerated taint(s)"
+_CLAIMS = re.compile(r"(?:no new claims to deallocate|still not schedulable), ?")
+PREEMPTION_MARK = "preemption: "
+"""Stands before what a message says of preemption that did not help."""
 
 
 class Ground(Enum):
@@ -151,3 +161,46 @@ def _victims(names: Collection[str] | None) -> str:
     if names is None:
         return ""
     return f" over {', '.join(names)}" if names else " without a new victim"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A message: what the filters said (nodes by reason), and what preemption said."""
+
+    filters: frozenset[tuple[str, int]]
+    preemption: frozenset[tuple[str, int]]
+
+
+def told(message: str) -> Told:
+    """Return what a failed attempt's message says, whatever the order of its reasons.
+
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error: "0/N nodes are
+    available: COUNT REASON, ... ." with what PostFilter said behind it.
+    Two changes after v1.34 are taken out of both: the texts of single taints are one reason, and
+    what DynamicResources says of claims is left out.
+    """
+    text, mark, rest = message.partition(PREEMPTION_MARK)
+    return Told(_reasons(text), _reasons(rest) if mark else frozenset())
+
+
+def _reasons(text: str) -> frozenset[tuple[str, int]]:
+    """Return the nodes by reason, and how many there are in all."""
+    found = Counter[str]()
+    for reason, nodes in counted_reasons(text):
+        found[_TAINTS if _TAINT.fullmatch(reason) else reason] += nodes
+    if match := _FIT.match(text.strip()):
+        found["nodes"] = int(match[1])
+    return frozenset(found.items())
+
+
+def counted_reasons(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the reasons of a fit error with the nodes that each refused.
+
+    What refused no node by itself is a reason of 0 nodes: PreFilter's words, or a text that is no
+    fit error. What DynamicResources says of claims is left out.
+    """
+    text = _CLAIMS.sub("", text).strip().removesuffix(".")
+    match = _FIT.fullmatch(text)
+    for each in filter(None, [text] if match is None else _NEXT.split(match[2])):
+        count, _, reason = each.partition(" ")
+        yield (reason, int(count)) if match and count.isdecimal() else (each, 0)

@@ -6,8 +6,12 @@ from functools import partial
 
 import grpc
 
-from replay.conform.eviction_messages import ScriptedNode, config_message, pod_message
-from replay.conform.eviction_scripts import script_differences
+from replay.conform.eviction_scripts import (
+    ScriptedNode,
+    config_message,
+    pod_message,
+    script_differences,
+)
 from replay.conform.vectors import Json
 from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb

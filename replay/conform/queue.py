@@ -8,8 +8,7 @@ from queue import SimpleQueue
 import grpc
 from google.protobuf.message import Message
 
-from replay.conform.queue_messages import ScriptedQueue, config_message
-from replay.conform.queue_scripts import Json, difference_of
+from replay.conform.queue_scripts import Json, ScriptedQueue, config_message, difference_of
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub

@@ -1,4 +1,4 @@
-"""The recorded scripts of upstream's PriorityQueue: how a run of one is compared.
+"""The recorded scripts of upstream's PriorityQueue: as messages, and how a run is compared.
 
 Result and state are compared after every operation. Where upstream leaves the order of equal
 entries open, both sides are put into one order.
@@ -8,9 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
+
+from google.protobuf.message import Message
+
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
+from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.session.v1alpha1 import session_pb2
 
 Json = Mapping[str, Any]
+NS_PER_MS = 1_000_000
+_ROWS = {
+    queue_pb2.SUB_QUEUE_ACTIVE: "active",
+    queue_pb2.SUB_QUEUE_BACKOFF: "backoff",
+    queue_pb2.SUB_QUEUE_ERROR_BACKOFF: "error_backoff",
+    queue_pb2.SUB_QUEUE_UNSCHEDULABLE: "unschedulable",
+    queue_pb2.SUB_QUEUE_GATED: "unschedulable",
+}
+_WITHOUT_POD = {
+    "pop": ("pop", queue_pb2.Pop),
+    "flush_backoff": ("flush_backoff", queue_pb2.FlushBackoff),
+    "flush_unschedulable": ("flush_leftover", queue_pb2.FlushLeftover),
+    "close": ("close", queue_pb2.CloseQueue),
+}
+"""Operations of scripts that name no pod, as the contract has them."""
+_PARKED = {queue_pb2.SUB_QUEUE_UNSCHEDULABLE, queue_pb2.SUB_QUEUE_GATED}
+_BACKING_OFF = {queue_pb2.SUB_QUEUE_BACKOFF, queue_pb2.SUB_QUEUE_ERROR_BACKOFF}
 
 
 def difference_of(
@@ -86,3 +109,267 @@ def refusing_plugins(op: Json) -> tuple[str, ...]:
     if plugins or op.get("pending") or op.get("err"):
         return plugins
     return ("AnyPlugin",)
+
+
+class Client(Protocol):
+    """A session of the service, by whatever RPC."""
+
+    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+        """Do the operation `name` of the contract."""
+        ...
+
+    def dump(self) -> queue_pb2.QueueState:
+        """Return the whole state."""
+        ...
+
+    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+        """Return a node's nominations."""
+        ...
+
+
+class ScriptedQueue:
+    """A script's operations on one session, and what its harness keeps of pods and pops."""
+
+    def __init__(self, client: Client, mode: str) -> None:
+        self._client = client
+        self._mode = mode
+        self._deleted: set[str] = set()
+        self._pods: dict[str, pod_pb2.Pod] = {}
+        self._pops: dict[str, list[session_pb2.PopId]] = {}
+
+    def apply(self, op: Json) -> dict[str, Any]:
+        """Do one operation and return its result in the vectors' shape."""
+        match op["op"]:
+            case "tick":
+                return {}
+            case "activate" if not self._living(op["keys"]):
+                return {}
+            case "pending":
+                return self._pending()
+            case "nominated_for":
+                refs = self._client.nominated(op["node"])
+                return {"pods": [_named(ref) for ref in refs]}
+        name, message = self._message(op)
+        result = self._client.apply(name, message, op["at_ms"] * NS_PER_MS)
+        if result.HasField("popped"):
+            key = _named(result.popped.pod)
+            self._pops.setdefault(key, []).append(result.popped.pop)
+        return seen_result(result)
+
+    def promised(self, recorded: Json) -> queue_pb2.OperationResult:
+        """Return a pop's recorded result as the service's, as far as its outcome needs it."""
+        if "pod" not in recorded:
+            return queue_pb2.OperationResult()
+        pod = self._ref(recorded["pod"])
+        pop = session_pb2.PopId(uid=pod.uid, cycle=recorded["cycle"])
+        return queue_pb2.OperationResult(popped=queue_pb2.Head(pop=pop, pod=pod))
+
+    def state(self) -> dict[str, Any]:
+        """Return the queue's state in the vectors' shape."""
+        dumped = self._client.dump()
+        later = self._mode == "v1.34"
+        names = {name for name in _ROWS.values() if later or name != "error_backoff"}
+        rows: dict[str, Any] = {name: [] for name in names}
+        for entry in dumped.entries:
+            if entry.sub_queue in _ROWS:
+                rows[_ROWS[entry.sub_queue]].append(_row(entry, later=later))
+        rows["nominated"] = {
+            node.node_name: [_named(pod) for pod in node.pods] for node in dumped.nominations
+        }
+        rows["cycle"] = dumped.cycle
+        rows["move_request_cycle"] = dumped.move_request_cycle
+        if later:
+            rows["in_flight"] = [_named(pod) for pod in dumped.in_flight]
+            rows["in_flight_events"] = len(dumped.in_flight_events)
+        if self._mode == "v1.16":
+            rows["pod_backoff"] = {
+                each.key: [
+                    each.attempts,
+                    each.updated_ns // NS_PER_MS,
+                    each.until_ns // NS_PER_MS,
+                ]
+                for each in dumped.pod_backoffs
+            }
+        return rows
+
+    def _living(self, keys: list[str]) -> list[session_pb2.PodRef]:
+        """Return the pods that exist: upstream's harness asks for no others."""
+        return [self._ref(key) for key in keys if key in self._pods.keys() - self._deleted]
+
+    def _message(self, op: Json) -> tuple[str, Message]:
+        match op["op"]:
+            case "add":
+                gates = _gates(op["pod"])
+                return "add", queue_pb2.Add(pod=self._remember(op["pod"]), gates=gates)
+            case "update":
+                known = self._pods.get(_key(op["pod"]))
+                old = None if op.get("old_nil") else known
+                new = self._remember(op["pod"])
+                return "update", queue_pb2.Update(old=old, pod=new, gates=_gates(op["pod"]))
+            case "assigned_add":
+                return "assigned_pod_add", queue_pb2.AssignedPodAdd(pod=pod_message(op["pod"]))
+            case "assigned_update":
+                changed = queue_pb2.AssignedPodUpdate(pod=pod_message(op["pod"]))
+                return "assigned_pod_update", changed
+            case "delete":
+                self._deleted.add(op["key"])
+                return "delete", queue_pb2.Delete(pod=self._ref(op["key"]))
+            case "nominate":
+                pod, node = self._ref(op["key"]), op.get("node", "")
+                return "nominate", queue_pb2.Nominate(pod=pod, node_name=node)
+            case "nominate_delete":
+                return "delete_nomination", queue_pb2.DeleteNomination(pod=self._ref(op["key"]))
+            case "move_all":
+                event = queue_pb2.ClusterEvent(label=op["event"])
+                return "move", queue_pb2.Move(event=event)
+            case "activate":
+                return "activate", queue_pb2.Activate(pods=self._living(op["keys"]))
+            case "add_unschedulable":
+                failed = queue_pb2.AddUnschedulable(
+                    pop=self._take_pop(op["key"], op["cycle"]),
+                    cycle=op["cycle"],
+                    unschedulable_plugins=refusing_plugins(op),
+                    pending_plugins=op.get("pending", ()),
+                    error=op.get("err", False),
+                )
+                return "add_unschedulable", failed
+            case "done":
+                return "done", queue_pb2.Done(pop=self._take_pop(op["key"], None))
+        name, message = _WITHOUT_POD[op["op"]]
+        return name, message()
+
+    def _remember(self, plain: Json) -> pod_pb2.Pod:
+        pod = self._pods[_key(plain)] = pod_message(plain)
+        self._deleted.discard(_key(plain))
+        return pod
+
+    def _ref(self, key: str) -> session_pb2.PodRef:
+        meta = self._pods[key].metadata
+        return session_pb2.PodRef(uid=meta.uid, namespace=meta.namespace, name=meta.name)
+
+    def _take_pop(self, key: str, cycle: int | None) -> session_pb2.PopId:
+        """Return the key's pop of that cycle, else its oldest in flight."""
+        pops = self._pops[key]
+        chosen = next((pop for pop in pops if pop.cycle == cycle), pops[0])
+        pops.remove(chosen)
+        return chosen
+
+    def _pending(self) -> dict[str, Any]:
+        waiting = [each for each in self._client.dump().entries if each.sub_queue in _ROWS]
+        parked = sum(each.sub_queue in _PARKED for each in waiting)
+        seen: dict[str, Any] = {
+            "pods": sorted(_named(each.pod) for each in waiting),
+            "num_unschedulable": parked,
+        }
+        if self._mode == "v1.34":
+            backing_off = sum(each.sub_queue in _BACKING_OFF for each in waiting)
+            seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
+        return seen
+
+
+def _gates(plain: Json) -> list[str]:
+    """Return which PreEnqueue plugins a scheduler would name."""
+    return ["SchedulingGates"] if plain.get("gates") else []
+
+
+def pod_message(plain: Json) -> pod_pb2.Pod:
+    """Return a script's pod as a Kubernetes object."""
+    pod = pod_pb2.Pod()
+    meta, spec = pod.metadata, pod.spec
+    meta.name, meta.namespace = plain["name"], plain.get("ns", "default")
+    meta.uid = plain.get("uid", f"uid-{_key(plain)}")
+    meta.resource_version = str(plain.get("rv", ""))
+    meta.generation = plain.get("generation", 0)
+    meta.labels.update(plain.get("labels") or {})
+    meta.annotations.update(plain.get("annotations") or {})
+    meta.finalizers.extend(plain.get("finalizers") or ())
+    meta.creation_timestamp.FromMilliseconds(plain.get("created_ms", 0))
+    spec.priority = plain.get("priority", 0)
+    spec.node_name = plain.get("node", "")
+    spec.scheduling_gates.extend(pod_pb2.PodSchedulingGate(name=g) for g in plain.get("gates", ()))
+    spec.node_selector.update(plain.get("node_selector") or {})
+    for name, field in (("affinity", "pod_affinity"), ("anti_affinity", "pod_anti_affinity")):
+        for plain_term in plain.get(name) or ():
+            affinity = getattr(spec.affinity, field)
+            term = affinity.required_during_scheduling_ignored_during_execution.add()
+            term.label_selector.match_labels.update(plain_term["match_labels"])
+            term.namespaces.extend(plain_term.get("namespaces") or ())
+    pod.status.nominated_node_name = plain.get("nominated", "")
+    if "cond_reason" in plain:
+        pod.status.conditions.add(type="PodScheduled", reason=plain["cond_reason"])
+    return pod
+
+
+def seen_result(result: queue_pb2.OperationResult) -> dict[str, Any]:
+    """Return what the vectors record of a result."""
+    if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
+        return {"would_block": True}
+    if result.text:
+        return {"error": result.text}
+    if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
+        return {"nil": True}
+    if not result.HasField("popped"):
+        return {}
+    head = result.popped
+    return {
+        "pod": _named(head.pod),
+        "attempts": head.attempts,
+        "cycle": head.pop.cycle,
+        "initial_ms": head.first_enqueued_ns // NS_PER_MS,
+        "ts_ms": head.queued_ns // NS_PER_MS,
+    }
+
+
+def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
+    row = [_named(entry.pod), entry.attempts, entry.queued_ns // NS_PER_MS]
+    if entry.sub_queue in _BACKING_OFF:
+        row.append(entry.backoff_until_ns // NS_PER_MS)
+    if entry.sub_queue in _PARKED and later:
+        plugins = sorted({*entry.unschedulable_plugins, *entry.pending_plugins})
+        row += [entry.sub_queue == queue_pb2.SUB_QUEUE_GATED, plugins]
+    return row
+
+
+def _named(pod: session_pb2.PodRef) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _key(plain: Json) -> str:
+    return f"{plain.get('ns', 'default')}/{plain['name']}"
+
+
+def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
+    """Return a script's rules."""
+    config = queue_pb2.QueueConfig(
+        mode=mode,
+        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS,
+        max_backoff_ns=settings["max_backoff_ms"] * NS_PER_MS,
+    )
+    if mode == "v1.34":
+        config.queueing_hints = settings["hints"]
+        config.pop_from_backoff_q = settings["pop_from_backoffq"]
+        config.no_backoff = settings["max_backoff_ms"] == 0
+        config.hints.extend(REGISTRATIONS)
+    return config
+
+
+_OWN_OK = queue_pb2.HintCondition(
+    own_pod=True, new_labels=meta_pb2.LabelSelector(match_labels={"ok": "yes"})
+)
+_NEVER = queue_pb2.HintCondition(never=True)
+_REGISTERED = (
+    ("AnyPlugin", "NodeAdd NodeTaintChange NodeAllocatableChange PvAdd Pod", None),
+    ("NodeAddPlugin", "NodeAdd", None),
+    ("PvPlugin", "PvAdd", None),
+    ("InterPodAffinity", "Pod", None),
+    ("SkipPlugin", "NodeAdd NodeTaintChange", _NEVER),
+    ("ErrPlugin", "NodeAdd", None),
+    ("SelfPlugin", "PodUpdate", _OWN_OK),
+    ("SchedulingGates", "PodSchedulingGatesEliminated", queue_pb2.HintCondition(own_pod=True)),
+)
+REGISTRATIONS = [
+    queue_pb2.HintRegistration(plugin=plugin, event=event, only_if=only_if)
+    for plugin, events, only_if in _REGISTERED
+    for event in events.split()
+]
+"""What the recorder's plugins registered for; a hint that fails counts as one that queues."""

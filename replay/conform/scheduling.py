@@ -35,7 +35,8 @@ OBJECTS = {
     "csiStorageCapacities": "csi_storage_capacity",
     "pods": "pod",
 }
-NOTHING_TRIED: Mapping[str, Any] = {
+_IGNORED = frozenset({"id", "victimOrderTies", "nilStartTime"})
+_NOTHING_TRIED: Mapping[str, Any] = {
     "decidedBy": "",
     "clearNominations": [],
     "pickedTies": [],
@@ -89,8 +90,7 @@ def differences(scenario: Json, expected: Json, found: scheduler_pb2.Evaluation)
 
 def _complete(expected: Json) -> Json:
     """Return what is expected, with what a vector leaves out where it is empty."""
-    ignored = {"id"}
-    wanted = {key: value for key, value in expected.items() if key not in ignored}
+    wanted = {key: value for key, value in expected.items() if key not in _IGNORED}
     if "error" in wanted:
         return {"error": True}
     wanted.setdefault("skippedFilter", [])
@@ -100,12 +100,8 @@ def _complete(expected: Json) -> Json:
     if "profile" in wanted:
         wanted.setdefault("weights", {})
     if "preemption" in wanted:
-        preemption = {**NOTHING_TRIED, **wanted["preemption"]}
-        preemption.pop("victimOrderTies", None)
-        preemption.pop("nilStartTime", None)
-        wanted["preemption"] = preemption
-    wanted.pop("victimOrderTies", None)
-    wanted.pop("nilStartTime", None)
+        preemption = {**_NOTHING_TRIED, **wanted["preemption"]}
+        wanted["preemption"] = {k: v for k, v in preemption.items() if k not in _IGNORED}
     return wanted
 
 

@@ -75,14 +75,6 @@ def _read(line: bytes, number: int) -> Json | Unreadable:
     return vector if isinstance(vector, dict) else Unreadable(number, "is not a JSON object")
 
 
-def read_vectors(path: Path) -> Iterator[Json]:
-    """Yield the JSON objects of a file, one a line. Raises VectorError for any other line."""
-    for line in read_lines(path):
-        if isinstance(line, Unreadable):
-            raise VectorError(f"{path}, line {line.line}: {line.reason}")
-        yield line
-
-
 def kind_of(path: Path) -> Kind:
     """Return the kind of a file by its first vector. Raises VectorError where it holds none."""
     problem = ""

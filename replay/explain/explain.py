@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
-from replay.explain.eviction import eviction_of
 from replay.explain.explanation import (
     Afterwards,
     Explanation,
@@ -16,8 +15,10 @@ from replay.explain.explanation import (
     RunnerUp,
     Score,
     Waiting,
+    eviction_of,
+    preemption_of,
+    refused_nodes,
 )
-from replay.explain.preemption import preemption_of, refused_nodes
 from replay.explain.registered_events import moving_events
 from replay.explain.rerun import STRAYED, Found, Rerun, config_of
 from replay.explain.target import Target, Wish, attempt_of, find_target

@@ -6,12 +6,33 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
-from replay.explain.eviction_table import print_eviction
-from replay.explain.explanation import Explanation, Node, RefusedNodes
-from replay.explain.layout import counted, new_table, print_table
-from replay.explain.preemption_table import print_preemption
+from replay.explain.explanation import (
+    Candidate,
+    Eviction,
+    Explanation,
+    Node,
+    Preemption,
+    RefusedNodes,
+)
 from replay.results import durations
+from services.kube.quantity import Format, Quantity
+
+_WORDS = frozenset({"NODE", "PLUGIN", "REASON", "SUCH AS", "POD", "LOT", "BUDGET"})
+_COUNTED = ("inodesFree", "pid.")
+"""Signals that count things, and not bytes."""
+_NAMES = 3
+_DECIDED_BY = {
+    "only-candidate": "it is the only candidate",
+    "0-no-victims": "it needs no victims",
+    "1-pdb-violations": "fewest violated disruption budgets",
+    "2-highest-priority": "lowest highest priority among the victims",
+    "3-sum-priorities": "smallest sum of the victims' priorities",
+    "4-num-victims": "fewest victims",
+    "5-latest-start": "latest start of its most important victims",
+    "6-tie": "the tie-break among equals",
+}
 
 
 def print_explanation(found: Explanation, console: Console) -> None:
@@ -166,5 +187,145 @@ def _print_afterwards(found: Explanation, console: Console) -> None:
         _say(console, f"later, at {at}: {escape(each.what)}")
 
 
-def _say(console: Console, text: str) -> None:
+def _say(console: Console, text: str | Table) -> None:
     console.print(text, highlight=False)
+
+
+def new_table(*columns: str) -> Table:
+    """Return a table without lines; words stand to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        if column in _WORDS:
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right")
+    return table
+
+
+def print_table(title: str, table: Table, console: Console) -> None:
+    """Print a table under its title."""
+    _say(console, f"\n[bold]{title}[/]")
+    _say(console, table)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 node" or "2,000 nodes"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def print_eviction(found: Eviction, pod: str, start_ns: int, console: Console) -> None:
+    """Print why `pod` had to go, and which pods stood before and after it."""
+    at = durations.simulated(found.at_ns - start_ns)
+    given_s = found.grace_period_s
+    grace = "" if given_s is None else f", with a grace period of {given_s} s"
+    node = escape(found.node)
+    _say(console, f"\n[bold]Evicted at {at}[/] on [bold]{node}[/]{grace}")
+    _say(console, escape(found.message.strip()))
+    if not found.signal:
+        _say(console, "a limit on local storage was exceeded, no threshold met")
+        return
+    if found.threshold:
+        _say(console, f"threshold: {escape(_threshold(found.threshold))}")
+    if found.available is not None and found.capacity is not None:
+        available = _amount(found.available, found.signal)
+        capacity = _amount(found.capacity, found.signal)
+        _say(console, f"observed: {available} available of {capacity}")
+    if found.rank:
+        pods = counted(found.ranked_pods, "pod")
+        _say(console, f"rank: {found.rank:,} of {pods} on the node")
+    _print_ranking(found, pod, console)
+
+
+def _print_ranking(found: Eviction, pod: str, console: Console) -> None:
+    if not found.ranking:
+        return
+    shown = len(found.ranking)
+    whole = shown == found.ranked_pods
+    first = "Ranking, first to go first" if whole else f"The first {shown:,} of the ranking"
+    table = new_table("RANK", "POD", "PRIORITY", "USED", "REQUEST", "EXCEEDS IT")
+    for number, place in enumerate(found.ranking, 1):
+        name = f"[bold]{escape(place.pod)}[/]" if place.pod == pod else escape(place.pod)
+        exceeds = "yes" if place.exceeds_request else "no"
+        used = "unknown" if place.usage is None else _amount(place.usage, found.signal)
+        request = _amount(place.request, found.signal)
+        table.add_row(f"{number:,}", name, f"{place.priority:,}", used, request, exceeds)
+    print_table(first, table, console)
+
+
+def _amount(amount: int, signal: str) -> str:
+    if any(part in signal for part in _COUNTED):
+        return f"{amount:,}"
+    return str(Quantity.from_value(amount, Format.BINARY_SI))
+
+
+def _threshold(text: str) -> str:
+    """Return a threshold in words, from its parts "<signal><<value> grace=.. min_reclaim=.."."""
+    condition, *parts = text.split(" ")
+    said = dict(part.split("=", 1) for part in parts)
+    grace = said.get("grace", "0s")
+    kind = "hard" if grace == "0s" else f"soft, after {grace}"
+    reclaim = said.get("min_reclaim", "")
+    return f"{condition} ({kind}{f', to reclaim {reclaim} more' if reclaim else ''})"
+
+
+def print_preemption(found: Preemption, pod: str, console: Console) -> None:
+    """Print who could make room for `pod`, and who may stay."""
+    console.print()
+    if found.disabled:
+        _say(console, "Preemption is switched off")
+        return
+    if found.ineligible:
+        console.print(f"Preemption: the pod may not preempt: {escape(found.ineligible)}")
+        return
+    _say(console, _summary(found))
+    if found.candidates:
+        _print_candidates(found, console)
+        _print_picked(found.candidates[0], pod, console)
+    for each in found.no_candidates:
+        reasons = escape("; ".join(each.reasons))
+        names = escape(", ".join(each.nodes[:_NAMES]) + (", .." if each.count > _NAMES else ""))
+        _say(console, f"no candidate, {counted(each.count, 'node')} ({names}): {reasons}")
+
+
+def _summary(found: Preemption) -> str:
+    found_there = (
+        f"[bold]Preemption[/]: deleting pods might help on "
+        f"{counted(found.potential_nodes, 'node')}; {counted(found.candidate_count, 'candidate')}"
+    )
+    if not found.picked:
+        return found_there
+    why = _DECIDED_BY.get(found.decided_by, found.decided_by)
+    tied = f" ({counted(found.tied, 'node')})" if found.tied else ""
+    return f"{found_there}\n[bold]{escape(found.picked)}[/] is picked: {escape(why)}{tied}"
+
+
+def _print_candidates(found: Preemption, console: Console) -> None:
+    shown = len(found.candidates)
+    best = f"The best {shown:,} candidates" if shown < found.candidate_count else "Candidates"
+    table = new_table("NODE", "VICTIMS", "VIOLATIONS", "HIGHEST PRIORITY", "REPRIEVED")
+    for each in found.candidates:
+        table.add_row(
+            escape(each.node),
+            f"{len(each.victims):,}",
+            f"{each.budget_violations:,}",
+            f"{each.highest_priority}" if each.victims else "-",
+            f"{len(each.reprieved):,}",
+        )
+    print_table(best, table, console)
+
+
+def _print_picked(picked: Candidate, pod: str, console: Console) -> None:
+    table = new_table("LOT", "POD", "PRIORITY", "BUDGET")
+    for victim in picked.victims:
+        budget = "violated" if victim.violates_budget else "-"
+        table.add_row("victim", escape(victim.pod), f"{victim.priority}", budget)
+    for name in picked.reprieved:
+        table.add_row("reprieved", escape(name), "", "")
+    print_table(f"On {escape(picked.node)}", table, console)
+    if picked.reprieved:
+        _say(
+            console,
+            f"Who is reprieved was put back in turn (first those whose budget is spent, then the "
+            f"most important first), and {escape(pod)} still fits beside them; beside a victim "
+            f"it would not.",
+        )

@@ -123,29 +123,18 @@ def find_target(run: RunDirectory, wish: Wish) -> Target:
     tried = life.attempts
     evicted = life.eviction_until(None if wish.offset_ns is None else until_ns)
     if wish.attempt:
-        entry = _numbered(life, tried, wish.attempt)
-        return Target(
-            life=life,
-            entry=entry,
-            ahead=ahead[entry.sequence],
-            start_ns=start_ns,
-            until_ns=None,
-            eviction=evicted,
-        )
-    past = [each for each in tried if each.at_ns <= until_ns]
-    if (
-        not past
-        and evicted is None
-        and (life.node_name or (life.gone_ns or until_ns + 1) <= until_ns)
-    ):
-        raise RunError(_why_none(life, start_ns))
-    last = past[-1] if past else None
+        entry: trace_pb2.Decision | None = _numbered(life, tried, wish.attempt)
+    else:
+        entry = next((each for each in reversed(tried) if each.at_ns <= until_ns), None)
+        is_over = bool(life.node_name) or (life.gone_ns or until_ns + 1) <= until_ns
+        if entry is None and evicted is None and is_over:
+            raise RunError(_why_none(life, start_ns))
     return Target(
         life=life,
-        entry=last,
-        ahead=ahead[last.sequence] if last is not None else 0,
+        entry=entry,
+        ahead=ahead[entry.sequence] if entry is not None else 0,
         start_ns=start_ns,
-        until_ns=until_ns,
+        until_ns=None if wish.attempt else until_ns,
         eviction=evicted,
     )
 

@@ -12,40 +12,23 @@ from dataclasses import dataclass
 from google.protobuf.struct_pb2 import Value
 
 from replay.generate.draw import Draw
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.shapes import (
-    NODE_SHAPES,
-    POD_SIZES,
-    TIERS,
-    Tier,
-    in_tier,
-    node,
-    pod_template,
-    priority_class,
-)
 from replay.identity import name_suffix, object_uid
 from replay.importers.records import Numbering
 from reprieve.kube.v1alpha1.meta_pb2 import LabelSelector
+from reprieve.kube.v1alpha1.node_pb2 import Node, Taint
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod, Toleration
 from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
 from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    ControllerPod,
-    Header,
-    PodCreate,
-    PodLife,
-    Record,
-    Template,
-    UsageProfile,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 
 NAMESPACE = "default"
 MIB = 1 << 20
 _GROUPS = 6
-_GUARDED = TIERS[:3]
-"""The tiers that others preempt."""
+SECOND_NS = 1_000_000_000
+GI = 1024  # MiB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +42,7 @@ class _Shape:
     pod: Pod
 
 
-def generate(options: GenerateOptions) -> Iterator[Record]:
+def generate(options: GenerateOptions) -> Iterator[trace_pb2.Record]:
     """Yield the workload's trace; times are relative and begin at 0."""
     return _Workload(options).records()
 
@@ -72,11 +55,11 @@ class _Workload:
         self._shapes = _shapes()
         self._replicas = self._split_replicas()
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[trace_pb2.Record]:
         """Yield the trace."""
         options = self._options
         yield self._numbering.header(
-            Header(
+            trace_pb2.Header(
                 source="synthetic",
                 importer="generate 1",
                 options=options.as_text(),
@@ -111,7 +94,7 @@ class _Workload:
         for index in range(len(self._replicas)):
             yield self._draw.below(max(1, window_ns // 4), "roll-out", index), "deployment", index
 
-    def _cluster(self) -> Iterator[Record]:
+    def _cluster(self) -> Iterator[trace_pb2.Record]:
         for tier in TIERS:
             yield self._numbering.record(0, create=priority_class(tier))
         for index in range(self._options.nodes):
@@ -119,14 +102,14 @@ class _Workload:
             zone = f"zone-{index % self._options.zones}"
             yield self._numbering.record(0, create=node(f"node-{index:04d}", shape, zone))
 
-    def _templates(self) -> Iterator[Record]:
+    def _templates(self) -> Iterator[trace_pb2.Record]:
         for shape in self._shapes:
-            yield self._numbering.record(0, template=Template(id=shape.id, pod=shape.pod))
+            yield self._numbering.record(0, template=trace_pb2.Template(id=shape.id, pod=shape.pod))
             yield self._numbering.record(0, usage=self._usage(shape))
 
-    def _usage(self, shape: _Shape) -> UsageProfile:
+    def _usage(self, shape: _Shape) -> trace_pb2.UsageProfile:
         """Return what pods of the shape use; a leaky one more than it requests after a while."""
-        profile = UsageProfile(id=shape.id, template_id=shape.id)
+        profile = trace_pb2.UsageProfile(id=shape.id, template_id=shape.id)
         percent = self._draw.between(55, 90, "memory", shape.id)
         memory_bytes = shape.memory_mib * MIB * percent // 100
         cpu_milli = shape.cpu_milli * self._draw.between(40, 80, "cpu", shape.id) // 100
@@ -173,9 +156,9 @@ class _Workload:
         at_once = min(options.service_ns, options.window_ns)
         return max(1, pods * at_once // (shares * options.window_ns))
 
-    def _bare_pod(self, index: int) -> PodCreate:
+    def _bare_pod(self, index: int) -> trace_pb2.PodCreate:
         shape = self._shape("bare", index)
-        create = PodCreate(template_id=shape.id, life=self._life("bare", index))
+        create = trace_pb2.PodCreate(template_id=shape.id, life=self._life("bare", index))
         create.life.service_time_ns = self._draw.exponential_ns(
             self._options.service_ns, "service", index
         )
@@ -185,20 +168,20 @@ class _Workload:
         meta.labels["group"] = f"group-{self._draw.below(_GROUPS, 'group', index)}"
         return create
 
-    def _deployment(self, at_ns: int, index: int) -> Iterator[Record]:
+    def _deployment(self, at_ns: int, index: int) -> Iterator[trace_pb2.Record]:
         """Yield how the Deployment's pods will live, and then the Deployment."""
         name, replicas = _deployment_name(index), self._replicas[index]
         uid = object_uid("Deployment", NAMESPACE, name)
         shape = self._shape("deployment", index)
         owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name, uid=uid)
         replica_set = f"{name}-{name_suffix(uid, 0, 9)}"
-        expected = ControllerPod(owner=owner, ordinal=0, name=replica_set)
+        expected = trace_pb2.ControllerPod(owner=owner, ordinal=0, name=replica_set)
         yield self._numbering.record(at_ns, controller_pod=expected)
         owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=replica_set)
         for ordinal in range(2 * replicas):
             life = self._life("replica", index, ordinal)
             life.usage_id = shape.id
-            expected = ControllerPod(owner=owner, ordinal=ordinal, life=life)
+            expected = trace_pb2.ControllerPod(owner=owner, ordinal=ordinal, life=life)
             yield self._numbering.record(at_ns, controller_pod=expected)
         deployment = Deployment()
         meta = deployment.metadata
@@ -219,8 +202,8 @@ class _Workload:
             if each.tier is tier and (each.cpu_milli, each.memory_mib) == size
         )
 
-    def _life(self, *what: object) -> PodLife:
-        return PodLife(
+    def _life(self, *what: object) -> trace_pb2.PodLife:
+        return trace_pb2.PodLife(
             start_delay_ns=self._draw.between(300, 3000, "start", *what) * 1_000_000,
             shutdown_ns=self._draw.between(200, 8000, "shutdown", *what) * 1_000_000,
         )
@@ -240,3 +223,130 @@ def _shapes() -> list[_Shape]:
 
 def _deployment_name(index: int) -> str:
     return f"app-{index:03d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """A priority class, the share of the pods that have it, and their grace period in s."""
+
+    name: str
+    priority: int
+    weight: int
+    grace_s: int
+    preemption_policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """A kind of node: cores, MiB, and what it is set aside for ("" for nothing)."""
+
+    name: str
+    cores: int
+    memory_mib: int
+    dedicated: str = ""
+
+
+TIERS = (
+    Tier(name="best-effort", priority=0, weight=40, grace_s=5),
+    Tier(name="batch", priority=1_000, weight=30, grace_s=10, preemption_policy="Never"),
+    Tier(name="service", priority=100_000, weight=22, grace_s=30),
+    Tier(name="critical", priority=1_000_000, weight=8, grace_s=30),
+)
+NODE_SHAPES = (
+    (NodeShape(name="small", cores=8, memory_mib=32 * GI), 55),
+    (NodeShape(name="medium", cores=16, memory_mib=64 * GI), 30),
+    (NodeShape(name="large", cores=32, memory_mib=128 * GI), 8),
+    (NodeShape(name="infra", cores=16, memory_mib=64 * GI, dedicated="infra"), 7),
+)
+# Requests of pods in millicores and MiB, with their weights.
+POD_SIZES = (
+    ((250, 512), 20),
+    ((500, 2 * GI), 25),
+    ((1000, 4 * GI), 25),
+    ((2000, 8 * GI), 18),
+    ((4000, 12 * GI), 9),
+    ((6000, 20 * GI), 3),
+)
+_GUARDED = TIERS[:3]
+"""The tiers that others preempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateOptions:
+    """Counts, times (ns) and shares of a workload with four tiers of priority.
+
+    `pods` counts the replicas of `deployments` and, for the rest, bare pods. Pods arrive within
+    `window_ns`; a bare pod runs for `service_ns` on average. `budgets` counts disruption budgets.
+    A share `leaky_percent` of the shapes uses more memory than it requests once it has run a while.
+    """
+
+    seed: int = 1
+    nodes: int = 100
+    pods: int = 2000
+    deployments: int = 24
+    budgets: int = 48
+    window_ns: int = 600 * SECOND_NS
+    service_ns: int = 240 * SECOND_NS
+    zones: int = 3
+    leaky_percent: int = 10
+
+    def as_text(self) -> dict[str, str]:
+        """Return the options for a header."""
+        return {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+def priority_class(tier: Tier) -> Object:
+    """Return the tier's priority class."""
+    result = PriorityClass(value=tier.priority)
+    result.metadata.name = tier.name
+    if tier.preemption_policy:
+        result.preemption_policy = tier.preemption_policy
+    return Object(priority_class=result)
+
+
+def node(name: str, shape: NodeShape, zone: str) -> Object:
+    """Return a ready node of the shape."""
+    result = Node()
+    result.metadata.name = name
+    result.metadata.uid = object_uid("Node", "", name)
+    result.metadata.labels.update(
+        {
+            "kubernetes.io/hostname": name,
+            "kubernetes.io/os": "linux",
+            "node.kubernetes.io/instance-type": shape.name,
+            "topology.kubernetes.io/zone": zone,
+        }
+    )
+    if shape.dedicated:
+        result.spec.taints.append(
+            Taint(key="dedicated", value=shape.dedicated, effect="NoSchedule")
+        )
+    amounts = {
+        "cpu": str(shape.cores),
+        "memory": f"{shape.memory_mib}Mi",
+        "ephemeral-storage": "100Gi",
+        "pods": "110",
+    }
+    result.status.capacity.update(amounts)
+    result.status.allocatable.update(amounts)
+    result.status.conditions.add(type="Ready", status="True", reason="KubeletReady")
+    return Object(node=result)
+
+
+def pod_template(cpu_milli: int, memory_mib: int, *, labels: dict[str, str]) -> Pod:
+    """Return a pod of one container with these requests, without a name."""
+    result = Pod()
+    result.metadata.labels.update(labels)
+    container = Container(name="main", image="example/app:1")
+    container.resources.requests.update({"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"})
+    result.spec.containers.append(container)
+    return result
+
+
+def in_tier(pod: Pod, tier: Tier) -> Pod:
+    """Give the pod its tier's class and grace period; critical pods may stand on infra nodes."""
+    pod.spec.priority_class_name = tier.name
+    pod.spec.termination_grace_period_seconds = tier.grace_s
+    if tier.name == "critical":
+        pod.spec.tolerations.append(Toleration(key="dedicated", operator="Exists"))
+    return pod

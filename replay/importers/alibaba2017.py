@@ -15,34 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from replay.identity import object_uid
 from replay.importers.csv_rows import Row, first_fields, rows
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
-from replay.importers.made_nodes import make_node
+from replay.importers.made_objects import amounts, make_node, make_pod, pod_ref
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
-from replay.importers.shares import amounts
+from replay.importers.records import Issues, header_of
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    Delete,
-    Observed,
-    PodCreate,
-    PodLife,
-    Record,
-    Scheduled,
-)
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.trace.v1alpha1 import trace_pb2
 
 NAME = "alibaba-2017"
 LOOKED_FOR = "Alibaba's tables of 2017: CSV of 7 (server_event), 8 or 12 columns"
-NAMESPACE = "default"
 PRIORITIES = {"online": 1000, "batch": 0}
 _COLUMNS = {
     "server_event": "time machine event detail cpus memory disk",
@@ -68,12 +55,12 @@ def sniff(path: Path, start: bytes) -> bool:
     return bool(_table(start))
 
 
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[trace_pb2.Record]:
     """Yield the trace of the tables. Raises TraceError, with file and line, for a broken row."""
     files: dict[str, list[Path]] = {}
     for path in paths:
         files.setdefault(_table(head(path)), []).append(path)
-    issues, numbering = Issues(), Numbering()
+    issues = Issues()
     header = header_of(NAME, paths, options)
     header.times_recorded = True
     header.memory_bytes_per_unit = options.unit_memory_bytes
@@ -88,11 +75,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             tables.task(row, pods=not with_instances)
         for row in _rows(files, "batch_instance"):
             tables.instance(row)
-        yield numbering.header(header)
-        for name, value in PRIORITIES.items():
-            yield numbering.record(0, create=_class(name, value))
-        yield from drafts.records(numbering, Templates(numbering))
-    yield from numbering.issues(issues)
+        yield from drafts.trace(header, PRIORITIES, issues)
 
 
 def _table(start: bytes) -> str:
@@ -141,18 +124,20 @@ class _Tables:
             case "add" if known is None:
                 node = self._node(row)
                 self._nodes[machine] = node
-                self._drafts.add(Record(at_ns=at_ns, create=Object(node=node)), _NODES)
+                self._drafts.add(trace_pb2.Record(at_ns=at_ns, create=Object(node=node)), _NODES)
             case "softerror" if known is not None:
                 message = "a soft error cordons its machine for good: no recovery is recorded"
                 self._issues.add("no-recovery", row.where, message)
                 if not known.spec.unschedulable:
                     known.spec.unschedulable = True
-                    self._drafts.add(Record(at_ns=at_ns, update=Object(node=known)), _NODES)
+                    self._drafts.add(
+                        trace_pb2.Record(at_ns=at_ns, update=Object(node=known)), _NODES
+                    )
             case "harderror" if known is not None:
                 del self._nodes[machine]
                 ref = ObjectRef(kind="Node", name=known.metadata.name)
-                delete = Delete(object=ref, cause="user")
-                self._drafts.add(Record(at_ns=at_ns, delete=delete), _DELETES)
+                delete = trace_pb2.Delete(object=ref, cause="user")
+                self._drafts.add(trace_pb2.Record(at_ns=at_ns, delete=delete), _DELETES)
             case "add" | "softerror" | "harderror":
                 message = f"{row.text('event')} of a machine that is there already, or is not there"
                 self._issues.add("unknown-machine", row.where, message)
@@ -170,7 +155,7 @@ class _Tables:
             pod.status.start_time.SetInParent()
         elif machine:
             self._observe(at_ns, pod, node_name)
-        self._create(at_ns, pod, PodLife(censored=True))
+        self._create(at_ns, pod, trace_pb2.PodLife(censored=True))
 
     def task(self, row: Row, *, pods: bool) -> None:
         """Take a batch task; with `pods`, its instances become pods."""
@@ -214,24 +199,24 @@ class _Tables:
             self._issues.add("there-before", row.where, message)
         return self._time_ns(row, "create")
 
-    def _task_life(self, row: Row, count: int) -> PodLife:
+    def _task_life(self, row: Row, count: int) -> trace_pb2.PodLife:
         message = "instances live as long as their task: batch_instance has their own times"
         self._issues.add("task-time", row.where, message, count)
         return self._life(row, row.seconds_ns("create"), row.seconds_ns("end"))
 
-    def _life(self, row: Row, start_ns: int | None, end_ns: int | None) -> PodLife:
+    def _life(self, row: Row, start_ns: int | None, end_ns: int | None) -> trace_pb2.PodLife:
         status = row.text("status")
         if status in {"Waiting", "Ready"} or start_ns is None:
             self._issues.add("never-ran", row.where, "never ran: its service time is not known")
-            return PodLife(censored=True)
+            return trace_pb2.PodLife(censored=True)
         if status == "Running" or not end_ns:
             message = "was still running at the end: runs until it is deleted"
             self._issues.add("censored", row.where, message)
-            return PodLife(censored=True)
+            return trace_pb2.PodLife(censored=True)
         ran_ns = end_ns - max(0, start_ns)
         if ran_ns < 0:
             self._issues.add("negative-time", row.where, "ended before it began: taken as 0 s")
-        life = PodLife(service_time_ns=max(0, ran_ns))
+        life = trace_pb2.PodLife(service_time_ns=max(0, ran_ns))
         life.fails = status == "Failed"
         return life
 
@@ -247,38 +232,24 @@ class _Tables:
         return make_node(f"machine-{row.text('machine')}", capacity, allocatable)
 
     def _pod(self, name: str, class_: str, cpu: Decimal | None, memory: Decimal | None) -> Pod:
-        pod = Pod()
-        meta = pod.metadata
-        meta.name, meta.namespace = name, NAMESPACE
-        meta.uid = object_uid("Pod", NAMESPACE, name)
-        pod.spec.priority_class_name, pod.spec.priority = class_, PRIORITIES[class_]
-        container = Container(name="main")
-        requests = container.resources.requests
-        requests.update(amounts(None, memory, self._options))
+        requests = amounts(None, memory, self._options)
         if cpu is not None:
             requests["cpu"] = f"{int((cpu * 1000).to_integral_value())}m"
-        pod.spec.containers.append(container)
+        pod = make_pod(name, "main", requests)
+        pod.spec.priority_class_name, pod.spec.priority = class_, PRIORITIES[class_]
         return pod
 
-    def _create(self, at_ns: int, pod: Pod, life: PodLife, copies: int = 0) -> None:
-        create = Record(at_ns=at_ns, pod_create=PodCreate(pod=pod, life=life))
+    def _create(self, at_ns: int, pod: Pod, life: trace_pb2.PodLife, copies: int = 0) -> None:
+        create = trace_pb2.Record(at_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
         self._drafts.add(create, _PODS, copies=copies)
 
     def _observe(self, at_ns: int, pod: Pod, node_name: str) -> None:
-        meta = pod.metadata
-        ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=meta.name, uid=meta.uid)
-        scheduled = Scheduled(node_name=node_name, waited_ns=-1)
-        observed = Observed(object=ref, scheduled=scheduled)
-        self._drafts.add(Record(at_ns=at_ns, observed=observed), _OBSERVED)
+        scheduled = trace_pb2.Scheduled(node_name=node_name, waited_ns=-1)
+        observed = trace_pb2.Observed(object=pod_ref(pod), scheduled=scheduled)
+        self._drafts.add(trace_pb2.Record(at_ns=at_ns, observed=observed), _OBSERVED)
 
     def _time_ns(self, row: Row, name: str) -> int:
         at_ns = row.seconds_ns(name)
         if at_ns is None:
             raise TraceError(row.where, f"{name} is missing")
         return max(0, at_ns)
-
-
-def _class(name: str, value: int) -> Object:
-    result = PriorityClass(value=value)
-    result.metadata.name = name
-    return Object(priority_class=result)

@@ -2,7 +2,10 @@
 
 The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
 the pod is put together from the request, and so is a patch whose answer was not kept. Writes that
-failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped (log_entries.py).
+failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped: Google's Cloud
+Logging keeps one as LogEntry.protoPayload of type AuditLog, in JSON (one a line, or an array as
+`gcloud logging read --format=json` prints) or YAML, without the stage, the verb's HTTP code and, of
+most patches, the answer; Azure keeps the event's line as a text in properties.log.
 """
 
 from __future__ import annotations
@@ -13,11 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from replay.importers.issues import Issues
-from replay.importers.kinds import RESOURCES, is_carried, listed
-from replay.importers.log_entries import audit_events, is_wrapped
-from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
+import orjson
+
+from replay.importers.documents import json_values, yaml_values
+from replay.importers.kinds import KINDS_BY_RESOURCE, is_carried, listed
 from replay.importers.recording.change import (
     SECOND_NS,
     Change,
@@ -31,9 +33,10 @@ from replay.importers.recording.change import (
     parts,
     time_ns,
 )
-from replay.importers.recording.interpreter import interpret
 from replay.importers.recording.strategic_merge import merged
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from replay.importers.records import Issues
+from replay.trace.compression import open_plain
+from replay.trace.errors import TraceError
 
 NAME = "audit"
 LOOKED_FOR = (
@@ -43,17 +46,13 @@ LOOKED_FOR = (
 _HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 _Key = tuple[str, str, str]
+_MARKS = re.compile(rb'"protoPayload"\s*:|"log"\s*:\s*"\{|^protoPayload:', re.MULTILINE)
+_OK, _FAILED = 200, 500
 
 
 def sniff(path: Path, start: bytes) -> bool:
     """Tell whether a file whose content begins with `start` is an audit log."""
     return path.suffix != ".ktr" and (_HEAD.match(start) is not None or is_wrapped(start))
-
-
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the logs, read in the order of `paths`. Raises TraceError."""
-    chosen, changes = recorded_changes(paths)
-    return interpret(changes, header_of(NAME, chosen, options), options)
 
 
 def recorded_changes(
@@ -85,7 +84,10 @@ class _Log:
     def read(self, where: str, entry: Raw) -> Iterator[Change]:
         """Yield the changes that an entry of the log tells."""
         named = part(entry, "objectRef")
-        object_kind, verb = RESOURCES.get(str(named.get("resource"))), str(entry.get("verb"))
+        object_kind, verb = (
+            KINDS_BY_RESOURCE.get(str(named.get("resource"))),
+            str(entry.get("verb")),
+        )
         code = part(entry, "responseStatus").get("code")
         written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
         if not written or object_kind is None or not isinstance(code, int) or code >= 300:
@@ -209,3 +211,82 @@ def _with_condition(pod: Raw, condition: Raw) -> Raw:
     status = part(pod, "status")
     rest = [each for each in parts(status, "conditions") if each.get("type") != condition["type"]]
     return {**status, "conditions": [*rest, condition]}
+
+
+def is_wrapped(start: bytes) -> bool:
+    """Tell whether content that begins with `start` holds wrapped audit events."""
+    return _MARKS.search(start) is not None and (
+        b"google.cloud.audit.AuditLog" in start or b"audit.k8s.io/" in start
+    )
+
+
+def audit_events(path: Path) -> Iterator[tuple[str, Raw]]:
+    """Yield the file's audit events, unwrapped, with their places. Raises TraceError."""
+    for where, value in _values(path):
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, dict):
+                yield from _unwrapped(where, each)
+
+
+def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
+    """Yield the events within an entry: itself, a list of records, Azure's text, or Google's."""
+    if isinstance(records := entry.get("records"), list):
+        for each in records:
+            yield from _unwrapped(where, each if isinstance(each, dict) else {})
+    elif isinstance(log := part(entry, "properties").get("log"), str):
+        try:
+            event = orjson.loads(log)
+        except orjson.JSONDecodeError as error:
+            raise TraceError(where, f"properties.log is no JSON: {error}") from error
+        if isinstance(event, dict):
+            yield where, event
+    elif "protoPayload" in entry:
+        if (found := _from_google(entry)) is not None:
+            yield where, found
+    else:
+        yield where, entry
+
+
+def _from_google(entry: Raw) -> Raw | None:
+    """Return an entry of Cloud Logging as an audit event; None where it is none of Kubernetes'."""
+    payload, operation = part(entry, "protoPayload"), part(entry, "operation")
+    method = str(payload.get("methodName") or "")
+    verb = method.rpartition(".")[2]
+    named = _resource(str(payload.get("resourceName") or ""))
+    if not method.startswith("io.k8s.") or verb not in _WRITES or not named:
+        return None
+    code = part(payload, "status").get("code") or 0
+    finished = operation.get("last", True) is True
+    return {
+        "stage": "ResponseComplete" if finished else "RequestReceived",
+        "verb": verb,
+        "stageTimestamp": entry.get("timestamp") or entry.get("receiveTimestamp"),
+        "user": {"username": part(payload, "authenticationInfo").get("principalEmail")},
+        "objectRef": named,
+        "responseStatus": {"code": _FAILED if code else _OK},
+        "requestObject": _object(payload, "request"),
+        "responseObject": _object(payload, "response"),
+    }
+
+
+def _resource(name: str) -> dict[str, str]:
+    """Return what "core/v1/namespaces/N/pods/P/status" names."""
+    parts = name.split("/")[2:]
+    namespace = ""
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        namespace, parts = parts[1], parts[2:]
+    names = ("resource", "name", "subresource")
+    found = dict(zip(names, parts, strict=False))
+    return {**found, "namespace": namespace} if found else {}
+
+
+def _object(payload: Raw, name: str) -> Mapping[str, Any]:
+    return {key: value for key, value in part(payload, name).items() if key != "@type"}
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    with open_plain(path) as file:
+        if file.peek(64).lstrip()[:1] in {b"{", b"["}:
+            yield from json_values(file, str(path))
+        else:
+            yield from yaml_values(file, str(path))

@@ -16,21 +16,16 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from replay.identity import object_uid
-from replay.importers.issues import Issues
+from replay.importers.csv_rows import decimal
+from replay.importers.made_objects import make_pod, priority_class, scaled
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
-from replay.importers.shares import decimal, scaled
+from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import PodLife, Record
 
 NAME = "azure-packing"
 LOOKED_FOR = 'Azure\'s packing trace: an SQLite database with tables "vm" and "vmType"'
-NAMESPACE = "default"
 PARTS = 1_000_000
 """Parts of a machine: each is a millicore, a MiB, or one of an extended resource."""
 PRIORITIES = {0: ("high", 1000), 1: ("low", 0)}
@@ -60,27 +55,20 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
 
     Without a machine chosen in a database of several it is refused, with those to choose from.
     """
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one database at a time")
-    path, issues, numbering = paths[0], Issues(), Numbering()
+    path, issues, numbering = only(paths, "one database"), Issues(), Numbering()
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            database.text_factory = _text
+            database.text_factory = lambda data: data.decode("utf-8", "replace")
             types = _types(path, database, options.machine)
             header = header_of(NAME, paths, options)
             header.times_recorded = True
             yield numbering.header(header)
             for name, value in PRIORITIES.values():
-                yield numbering.record(0, create=_class(name, value))
+                yield numbering.record(0, create=priority_class(name, value))
             yield from _machines(path, database, types, numbering, issues)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise TraceError(str(path), f"cannot be read as the trace's database: {error}") from error
     yield from numbering.issues(issues)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
 
 
 def _types(path: Path, database: sqlite3.Connection, machine: str) -> dict[str, _Requests]:
@@ -176,22 +164,10 @@ def _life(where: str, start_ns: int, end_ns: int | None, priority: int, issues: 
 
 
 def _pod(name: str, tenant: str, priority: int, requests: _Requests) -> Pod:
-    pod = Pod()
-    meta = pod.metadata
-    meta.name, meta.namespace = f"vm-{name}", NAMESPACE
-    meta.uid = object_uid("Pod", NAMESPACE, meta.name)
-    meta.annotations["packing.azure.com/tenant"] = tenant
+    pod = make_pod(f"vm-{name}", "vm", requests)
+    pod.metadata.annotations["packing.azure.com/tenant"] = tenant
     pod.spec.priority_class_name, pod.spec.priority = PRIORITIES[priority]
-    container = Container(name="vm")
-    container.resources.requests.update(requests)
-    pod.spec.containers.append(container)
     return pod
-
-
-def _class(name: str, value: int) -> Object:
-    result = PriorityClass(value=value)
-    result.metadata.name = name
-    return Object(priority_class=result)
 
 
 def _time_ns(where: str, column: str, days: object) -> int | None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NoReturn
 
 from replay.importers.options import SECOND_NS
-from replay.importers.shares import SHARE_MAX, decimal
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 
 SECONDS_MAX = 4_000_000_000
 """A time of more is none: ns since 1970 end in 2262."""
+SHARE_MAX = 1000
+"""Machines that a share may be at most: what is larger is no share."""
 
 
 class Row:
@@ -108,6 +109,15 @@ def rows(path: Path, columns: Sequence[str] = ()) -> Iterator[Row]:
                 yield Row(path, reader.line_num, dict(zip(names, fields, strict=False)))
         except (csv.Error, UnicodeDecodeError) as error:
             raise TraceError(f"{path}, line {reader.line_num}", f"is no CSV: {error}") from error
+
+
+def decimal(text: str) -> Decimal | None:
+    """Return a number that is finite; None where the text is none."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    return number if number.is_finite() else None
 
 
 def first_fields(start: bytes) -> list[str]:

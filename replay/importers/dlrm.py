@@ -12,23 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from replay.identity import object_uid
 from replay.importers.csv_rows import Row, first_fields, rows
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
-from replay.importers.made_nodes import machine_amounts
+from replay.importers.made_objects import machine_amounts, make_pod, scaled
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
-from replay.importers.shares import scaled
+from replay.importers.records import Issues, header_of
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, PodLife, Record
 
 NAME = "dlrm"
 LOOKED_FOR = 'Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."'
 GPU, RDMA = "nvidia.com/gpu", "alibabacloud.com/rdma"
-NAMESPACE = "default"
 _HEAD = ["instance_sn", "role", "app_name"]
 _GIB = 1 << 30
 _MIB = 1 << 20
@@ -47,16 +42,14 @@ def node_amounts(options: ImportOptions) -> Mapping[str, str]:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace of the list. Raises TraceError, with file and line, for a broken row."""
-    issues, numbering = Issues(), Numbering()
+    issues = Issues()
     header = header_of(NAME, paths, options)
     header.times_recorded = True
     with Drafts() as drafts:
         for path in paths:
             for row in rows(path):
                 drafts.add(_instance(row, issues))
-        yield numbering.header(header)
-        yield from drafts.records(numbering, Templates(numbering))
-    yield from numbering.issues(issues)
+        yield from drafts.trace(header, {}, issues)
 
 
 def _instance(row: Row, issues: Issues) -> Record:
@@ -72,21 +65,16 @@ def _instance(row: Row, issues: Issues) -> Record:
 
 
 def _pod(row: Row) -> Pod:
-    pod = Pod()
-    meta = pod.metadata
-    meta.name, meta.namespace = row.text("instance_sn").replace("_", "-"), NAMESPACE
-    if not meta.name:
+    name = row.text("instance_sn").replace("_", "-")
+    if not name:
         raise TraceError(row.where, "instance_sn is missing")
-    meta.uid = object_uid("Pod", NAMESPACE, meta.name)
-    meta.labels.update({"app": row.text("app_name"), "role": row.text("role")})
-    container = Container(name="main")
-    requests, limits = container.resources.requests, container.resources.limits
-    requests.update(_amounts(row, "request"))
-    limits.update(_amounts(row, "limit"))
+    pod = make_pod(name, "main", _amounts(row, "request"))
+    pod.metadata.labels.update({"app": row.text("app_name"), "role": row.text("role")})
+    resources = pod.spec.containers[0].resources
+    resources.limits.update(_amounts(row, "limit"))
     for resource, column in ((GPU, "gpu_request"), (RDMA, "rdma_request")):
         if count := row.integer(column):
-            requests[resource] = limits[resource] = str(count)
-    pod.spec.containers.append(container)
+            resources.requests[resource] = resources.limits[resource] = str(count)
     return pod
 
 

@@ -11,23 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from replay.importers.borg.events import (
-    AttributeEvent,
-    Constraint,
-    ConstraintEvent,
-    Event,
-    MachineChange,
-    MachineEvent,
-    Operator,
-    TaskChange,
-    TaskEvent,
-    UsageEvent,
-    merged,
-)
+from replay.importers.borg import events as ev
 from replay.importers.borg.trace import borg_trace
 from replay.importers.csv_rows import Row, first_fields, rows
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
+from replay.importers.records import Issues
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -46,25 +34,11 @@ _COLUMNS = {
 }
 _TABLES: Mapping[str, Sequence[str]] = {name: text.split() for name, text in _COLUMNS.items()}
 _BY_WIDTH = {5: "machine_attributes", 8: "job_events", 13: "task_events", 20: "task_usage"}
-_MACHINE = (MachineChange.ADD, MachineChange.REMOVE, MachineChange.UPDATE)
-_TASK = (
-    TaskChange.SUBMIT,
-    TaskChange.SCHEDULE,
-    TaskChange.EVICT,
-    TaskChange.FAIL,
-    TaskChange.FINISH,
-    TaskChange.KILL,
-    TaskChange.LOST,
-    TaskChange.UPDATE,
-    TaskChange.UPDATE,
-)
+_MACHINE = tuple(ev.MachineChange)
+_NOT_YET = {ev.TaskChange.QUEUE, ev.TaskChange.ENABLE}
+_TASK = (*(each for each in ev.TaskChange if each not in _NOT_YET), ev.TaskChange.UPDATE)
 _PRIORITIES = 1000
-_OPERATORS = (
-    Operator.EQUAL,
-    Operator.NOT_EQUAL,
-    Operator.LESS_THAN,
-    Operator.GREATER_THAN,
-)
+_OPERATORS = tuple(ev.Operator)[:4]
 
 
 def sniff(path: Path, start: bytes) -> bool:
@@ -85,7 +59,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             message = f"{table or 'no table of the trace'}: left out"
             issues.add("ignored-file", str(path), message)
     tables = [_events(name, sorted(files), issues) for name, files in sorted(shards.items())]
-    return borg_trace(NAME, paths, merged(tables), issues, options)
+    return borg_trace(NAME, paths, ev.merged(tables), issues, options)
 
 
 def _table(start: bytes) -> str:
@@ -107,7 +81,7 @@ def _table(start: bytes) -> str:
     return table if whole else ""
 
 
-def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[Event]:
+def _events(table: str, files: Sequence[Path], issues: Issues) -> Iterator[ev.Event]:
     """Yield the events of a table's shards: slices of time, in the order of their names."""
     last_us = 0
     for path in files:
@@ -141,8 +115,8 @@ def _code(row: Row, name: str, count: int) -> int:
     return code
 
 
-def _machine_event(row: Row) -> Event:
-    return MachineEvent(
+def _machine_event(row: Row) -> ev.Event:
+    return ev.MachineEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
@@ -152,8 +126,8 @@ def _machine_event(row: Row) -> Event:
     )
 
 
-def _attribute(row: Row) -> Event:
-    return AttributeEvent(
+def _attribute(row: Row) -> ev.Event:
+    return ev.AttributeEvent(
         at_us=_time_us(row),
         where=row.where,
         machine=row.text("machine"),
@@ -162,8 +136,8 @@ def _attribute(row: Row) -> Event:
     )
 
 
-def _task_event(row: Row) -> Event:
-    return TaskEvent(
+def _task_event(row: Row) -> ev.Event:
+    return ev.TaskEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
@@ -178,18 +152,18 @@ def _task_event(row: Row) -> Event:
     )
 
 
-def _constraint(row: Row) -> Event:
+def _constraint(row: Row) -> ev.Event:
     operator = _OPERATORS[_code(row, "operator", len(_OPERATORS))]
-    return ConstraintEvent(
+    return ev.ConstraintEvent(
         at_us=_time_us(row),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
-        constraint=Constraint(operator=operator, name=row.text("name"), value=row.text("value")),
+        constraint=ev.Constraint(operator=operator, name=row.text("name"), value=row.text("value")),
     )
 
 
-def _usage(row: Row) -> Event:
-    return UsageEvent(
+def _usage(row: Row) -> ev.Event:
+    return ev.UsageEvent(
         at_us=_time_us(row, "start"),
         where=row.where,
         key=(_whole(row, "job"), _whole(row, "index")),
@@ -198,7 +172,7 @@ def _usage(row: Row) -> Event:
     )
 
 
-_READERS: Mapping[str, Callable[[Row], Event]] = {
+_READERS: Mapping[str, Callable[[Row], ev.Event]] = {
     "machine_attributes": _attribute,
     "machine_events": _machine_event,
     "task_constraints": _constraint,

@@ -19,27 +19,14 @@ from typing import Any, NoReturn
 
 import orjson
 
-from replay.importers.borg.events import (
-    AFTER_US,
-    AttributeEvent,
-    Constraint,
-    Event,
-    LimitEvent,
-    MachineChange,
-    MachineEvent,
-    Operator,
-    Rank,
-    TaskChange,
-    TaskEvent,
-    UsageEvent,
-)
+from replay.importers.borg import events as ev
 from replay.importers.borg.trace import borg_trace
-from replay.importers.issues import Issues
-from replay.importers.json_stream import json_values
+from replay.importers.csv_rows import SHARE_MAX, decimal
+from replay.importers.documents import json_values
+from replay.importers.drafts import Sorter
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import parts
-from replay.importers.shares import SHARE_MAX, decimal
-from replay.importers.sorting import Sorter
+from replay.importers.records import Issues
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import Record
@@ -47,27 +34,14 @@ from reprieve.trace.v1alpha1.trace_pb2 import Record
 NAME = "google-2019"
 LOOKED_FOR = 'Google\'s tables of 2019: JSON lines with "collection_id" or "machine_id" and a time'
 _Raw = Mapping[str, Any]
-_TASK = (
-    TaskChange.SUBMIT,
-    TaskChange.QUEUE,
-    TaskChange.ENABLE,
-    TaskChange.SCHEDULE,
-    TaskChange.EVICT,
-    TaskChange.FAIL,
-    TaskChange.FINISH,
-    TaskChange.KILL,
-    TaskChange.LOST,
-    TaskChange.UPDATE,
-    TaskChange.UPDATE,
+_TASK = (*ev.TaskChange, ev.TaskChange.UPDATE)
+"""Both kinds of an update are one."""
+_TASK_NAMES = (*(each.value for each in _TASK[:-2]), "UPDATE_PENDING", "UPDATE_RUNNING")
+_ENDS = frozenset(
+    {ev.TaskChange.FAIL, ev.TaskChange.FINISH, ev.TaskChange.KILL, ev.TaskChange.LOST}
 )
-_TASK_NAMES = (
-    *(each.value for each in _TASK[:-2]),
-    "UPDATE_PENDING",
-    "UPDATE_RUNNING",
-)
-_ENDS = frozenset({TaskChange.FAIL, TaskChange.FINISH, TaskChange.KILL, TaskChange.LOST})
-_MACHINE = (None, MachineChange.ADD, MachineChange.REMOVE, MachineChange.UPDATE)
-_OPERATORS = tuple(Operator)
+_MACHINE = (None, *ev.MachineChange)
+_OPERATORS = tuple(ev.Operator)
 _PRIORITIES = 1000
 _ALLOC_SET = (1, "1", "ALLOC_SET")
 _NO_MACHINE = frozenset({"", "0", "-1", "NO_MACHINE", "DEDICATED_MACHINE"})
@@ -102,13 +76,13 @@ def _gather(path: Path, lines: Sorter, issues: Issues) -> None:
                 continue
             at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
             data = orjson.dumps([where, table, raw])
-            lines.add(min(at_us, AFTER_US), _RANKS[table], data)
+            lines.put(min(at_us, ev.AFTER_US), _TABLES[table][0], data)
 
 
-def _events(lines: Sorter) -> Iterator[Event]:
+def _events(lines: Sorter) -> Iterator[ev.Event]:
     for data in lines.sorted():
         where, table, raw = orjson.loads(data)
-        yield _READERS[table](where, raw)
+        yield _TABLES[table][1](where, raw)
 
 
 def _table(raw: _Raw) -> str:
@@ -124,11 +98,11 @@ def _table(raw: _Raw) -> str:
     return "machine" if "type" in raw or "capacity" in raw else "attribute"
 
 
-def _instance(where: str, raw: _Raw) -> Event:
+def _instance(where: str, raw: _Raw) -> ev.Event:
     machine = str(raw.get("machine_id") or "")
     is_alloc = raw.get("collection_type") in _ALLOC_SET
     request = raw.get("resource_request")
-    return TaskEvent(
+    return ev.TaskEvent(
         at_us=_time_us(where, raw),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
@@ -144,9 +118,9 @@ def _instance(where: str, raw: _Raw) -> Event:
     )
 
 
-def _collection(where: str, raw: _Raw) -> Event:
+def _collection(where: str, raw: _Raw) -> ev.Event:
     change = _TASK[_code(where, raw, "type", _TASK_NAMES)]
-    return LimitEvent(
+    return ev.LimitEvent(
         at_us=_time_us(where, raw),
         where=where,
         collection=_whole(where, raw, "collection_id"),
@@ -156,11 +130,11 @@ def _collection(where: str, raw: _Raw) -> Event:
     )
 
 
-def _machine(where: str, raw: _Raw) -> Event:
+def _machine(where: str, raw: _Raw) -> ev.Event:
     change = _MACHINE[_code(where, raw, "type", ("EVENT_TYPE_UNKNOWN", "ADD", "REMOVE", "UPDATE"))]
     if change is None:
         raise TraceError(where, "type: a machine's event of unknown type")
-    return MachineEvent(
+    return ev.MachineEvent(
         at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
@@ -170,9 +144,9 @@ def _machine(where: str, raw: _Raw) -> Event:
     )
 
 
-def _attribute(where: str, raw: _Raw) -> Event:
+def _attribute(where: str, raw: _Raw) -> ev.Event:
     deleted = raw.get("deleted") in (True, "true", 1, "1")
-    return AttributeEvent(
+    return ev.AttributeEvent(
         at_us=_time_us(where, raw),
         where=where,
         machine=str(raw.get("machine_id")),
@@ -181,9 +155,9 @@ def _attribute(where: str, raw: _Raw) -> Event:
     )
 
 
-def _usage(where: str, raw: _Raw) -> Event:
+def _usage(where: str, raw: _Raw) -> ev.Event:
     used = raw.get("average_usage")
-    return UsageEvent(
+    return ev.UsageEvent(
         at_us=_time_us(where, raw, "start_time"),
         where=where,
         key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
@@ -192,11 +166,11 @@ def _usage(where: str, raw: _Raw) -> Event:
     )
 
 
-def _constraint(where: str, raw: _Raw) -> Constraint:
+def _constraint(where: str, raw: _Raw) -> ev.Constraint:
     names = tuple(each.value for each in _OPERATORS)
     operator = _OPERATORS[_code(where, raw, "relation", names)]
     value = "" if raw.get("value") is None else str(raw["value"])
-    return Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
+    return ev.Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
 
 
 def _whole(where: str, raw: _Raw, name: str, default: int | None = None) -> int:
@@ -253,17 +227,10 @@ def _refuse(where: str, name: str, value: object) -> NoReturn:
     raise TraceError(where, f"{name}: {value!r} is not what is wanted there")
 
 
-_READERS: Mapping[str, Callable[[str, _Raw], Event]] = {
-    "attribute": _attribute,
-    "collection": _collection,
-    "instance": _instance,
-    "machine": _machine,
-    "usage": _usage,
-}
-_RANKS = {
-    "attribute": Rank.ATTRIBUTE,
-    "collection": Rank.CONSTRAINT,
-    "instance": Rank.TASK,
-    "machine": Rank.MACHINE,
-    "usage": Rank.USAGE,
+_TABLES: Mapping[str, tuple[ev.Rank, Callable[[str, _Raw], ev.Event]]] = {
+    "attribute": (ev.Rank.ATTRIBUTE, _attribute),
+    "collection": (ev.Rank.CONSTRAINT, _collection),
+    "instance": (ev.Rank.TASK, _instance),
+    "machine": (ev.Rank.MACHINE, _machine),
+    "usage": (ev.Rank.USAGE, _usage),
 }

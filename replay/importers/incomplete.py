@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from replay.identity import object_uid
-from replay.importers.issues import Issues
 from replay.importers.kinds import KINDS, metadata
 from replay.importers.recording.survey import SERVED, TERMINAL
+from replay.importers.records import Issues
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta, OwnerReference
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Pod

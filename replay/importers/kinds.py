@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
+from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2
 from services.rpc import kube_json
+from services.rpc.errors import FieldError
+from services.rpc.kube_kinds import API_VERSIONS
 
 _Raw = Mapping[str, Any]
-_GROUPS = {
-    "": "Pod Node Namespace Service ReplicationController PersistentVolume PersistentVolumeClaim",
-    "apps": "ReplicaSet Deployment StatefulSet DaemonSet",
-    "extensions": "ReplicaSet Deployment DaemonSet",
-    "batch": "Job CronJob",
-    "policy": "PodDisruptionBudget",
-    "scheduling.k8s.io": "PriorityClass",
-    "storage.k8s.io": "StorageClass CSINode VolumeAttachment CSIDriver CSIStorageCapacity",
-}
-_CARRIED = frozenset((group, kind) for group, kinds in _GROUPS.items() for kind in kinds.split())
+_RECORDED = (
+    "Node Pod Namespace PriorityClass PodDisruptionBudget Deployment ReplicaSet StatefulSet "
+    "DaemonSet ReplicationController Job CronJob Service PersistentVolume PersistentVolumeClaim "
+    "StorageClass CSINode CSIDriver CSIStorageCapacity VolumeAttachment"
+)
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
     each.message_type.name: (each.name, GetMessageClass(each.message_type))
     for each in object_pb2.Object.DESCRIPTOR.fields
@@ -35,29 +34,47 @@ _CLUSTER_SCOPED = (
 _WORKLOADS = "Pod ReplicationController ReplicaSet Deployment StatefulSet DaemonSet Job CronJob"
 CLUSTER_SCOPED = frozenset(_CLUSTER_SCOPED.split())
 WORKLOADS = frozenset(_WORKLOADS.split())
-RESOURCES = {
-    "pods": "Pod",
-    "nodes": "Node",
-    "deployments": "Deployment",
-    "replicasets": "ReplicaSet",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "priorityclasses": "PriorityClass",
-    "namespaces": "Namespace",
-    "services": "Service",
-    "replicationcontrollers": "ReplicationController",
-    "statefulsets": "StatefulSet",
-    "daemonsets": "DaemonSet",
-    "jobs": "Job",
-    "cronjobs": "CronJob",
-    "persistentvolumes": "PersistentVolume",
-    "persistentvolumeclaims": "PersistentVolumeClaim",
-    "storageclasses": "StorageClass",
-    "csinodes": "CSINode",
-    "volumeattachments": "VolumeAttachment",
-    "csidrivers": "CSIDriver",
-    "csistoragecapacities": "CSIStorageCapacity",
-}
-"""Kinds by the name of their resource, as requests name them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One resource, such as pods; `api_version` is that of its objects."""
+
+    name: str
+    kind: str
+    api_version: str
+
+    @property
+    def group(self) -> str:
+        """Return the API group, "" for the core's."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def path(self) -> str:
+        """Return the path of the resource in all namespaces."""
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.name}"
+
+
+def _plural(kind: str) -> str:
+    """Return the name of a kind's resource.
+
+    Source: kubernetes v1.34 apimachinery pkg/api/meta/restmapper.go, UnsafeGuessKindToResource.
+    """
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+
+
+RESOURCES = tuple(
+    Resource(name=_plural(kind), kind=kind, api_version=API_VERSIONS[kind])
+    for kind in _RECORDED.split()
+)
+"""What a trace carries and a recorder asks for, in its order."""
+NODES, PODS = RESOURCES[:2]
+KINDS_BY_RESOURCE = {each.name: each.kind for each in RESOURCES}
+_FORMER = frozenset(("extensions", kind) for kind in ("ReplicaSet", "Deployment", "DaemonSet"))
+_CARRIED = _FORMER | {(each.group, each.kind) for each in RESOURCES}
 
 
 def is_carried(raw: _Raw) -> bool:
@@ -74,6 +91,14 @@ def to_object(raw: _Raw) -> object_pb2.Object:
     name, message = _FIELDS[raw["kind"]]
     content: dict[str, Any] = {name: kube_json.parse(message, raw)}
     return object_pb2.Object(**content)
+
+
+def read_object(where: str, raw: _Raw) -> object_pb2.Object:
+    """Return the object that Kubernetes JSON describes. Raises TraceError where it is wrong."""
+    try:
+        return to_object(raw)
+    except FieldError as error:
+        raise TraceError(where, f"{raw['kind']}: {error}") from error
 
 
 def metadata(carried: object_pb2.Object) -> meta_pb2.ObjectMeta:

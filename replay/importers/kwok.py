@@ -10,15 +10,12 @@ pkg/kwokctl/recording/recording.go of earlier versions (target.type, create, del
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from replay.importers.issues import Issues
-from replay.importers.kinds import CLUSTER_SCOPED, RESOURCES, is_carried
-from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
+from replay.importers.documents import yaml_values
+from replay.importers.kinds import CLUSTER_SCOPED, KINDS_BY_RESOURCE, is_carried
 from replay.importers.recording.change import (
     SECOND_NS,
     Change,
@@ -30,12 +27,10 @@ from replay.importers.recording.change import (
     meta,
     part,
 )
-from replay.importers.recording.interpreter import interpret
 from replay.importers.recording.strategic_merge import merged
-from replay.importers.yaml_documents import YamlDocumentError, YamlDocuments
+from replay.importers.records import Issues, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 NAME = "kwok"
 LOOKED_FOR = 'a recording of kwokctl: YAML documents of kind "ResourcePatch"'
@@ -58,12 +53,6 @@ def sniff(path: Path, start: bytes) -> bool:
         return any(line[:5] == b"kind:" and _PATCH.match(line) for line in file)
 
 
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the recording. Raises TraceError, with file and line."""
-    chosen, changes = recorded_changes(paths)
-    return interpret(changes, header_of(NAME, chosen, options), options)
-
-
 def recorded_changes(
     paths: Sequence[Path],
 ) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
@@ -71,11 +60,9 @@ def recorded_changes(
 
     Raises TraceError where a file cannot be read.
     """
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one recording of kwok at a time")
-    start_ns = _start_ns(paths[0])
-    return paths, lambda issues: _Recording(issues, start_ns).changes(paths[0])
+    path = only(paths, "one recording of kwok")
+    start_ns = _start_ns(path)
+    return paths, lambda issues: _Recording(issues, start_ns).changes(path)
 
 
 class _Recording:
@@ -101,7 +88,7 @@ class _Recording:
 
     def _patch(self, where: str, raw: Raw) -> Iterator[Change]:
         resource = part(raw, "resource") or part(part(raw, "target"), "type")
-        object_kind = RESOURCES.get(str(resource.get("resource")))
+        object_kind = KINDS_BY_RESOURCE.get(str(resource.get("resource")))
         if object_kind is None:
             message = f"{resource.get('resource')} are not carried in a trace"
             self._issues.add("unknown-kind", where, message)
@@ -158,14 +145,7 @@ def _start_ns(path: Path) -> int:
 
 def _documents(path: Path) -> Iterator[tuple[str, Raw]]:
     with open_plain(path) as file:
-        try:
-            lines = io.TextIOWrapper(file, encoding="utf-8-sig")
-            for line, document in YamlDocuments().read(lines):
-                where = f"{path}, line {line}"
-                if not isinstance(document, dict) or not kind(document):
-                    raise TraceError(where, "is no Kubernetes object: a mapping with a kind")
-                yield where, document
-        except YamlDocumentError as error:
-            raise TraceError(f"{path}, line {error.line}", f"is no YAML: {error}") from error
-        except UnicodeDecodeError as error:
-            raise TraceError(str(path), f"is no UTF-8: {error}") from error
+        for where, document in yaml_values(file, str(path)):
+            if not isinstance(document, dict) or not kind(document):
+                raise TraceError(where, "is no Kubernetes object: a mapping with a kind")
+            yield where, document

@@ -9,45 +9,54 @@ documents, all at once or spaced by `every_ns`.
 
 from __future__ import annotations
 
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from replay.identity import name_suffix, object_uid
+from replay.importers.documents import YamlDocuments, json_values, yaml_values
 from replay.importers.incomplete import inferred
-from replay.importers.issues import Issues
-from replay.importers.json_stream import json_values
 from replay.importers.kinds import (
     CLUSTER_SCOPED,
     WORKLOADS,
     is_carried,
     listed,
     metadata,
-    to_object,
+    read_object,
 )
-from replay.importers.misplaced import misplaced_fields
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.recording.change import latest_ns, rfc3339
+from replay.importers.recording.change import Raw, latest_ns, part, rfc3339
 from replay.importers.recording.survey import TERMINAL
-from replay.importers.records import Numbering, Templates
-from replay.importers.yaml_documents import YamlDocumentError, YamlDocuments
+from replay.importers.records import Issues, Numbering, Templates, header_of
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from replay.world.workloads.job_state import TRACKING
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
-from services.rpc.errors import FieldError
 
 NAME = "manifests"
 LOOKED_FOR = 'YAML documents or a JSON object with "apiVersion" and "kind"'
-_Raw = Mapping[str, Any]
 _YAML_HEAD = re.compile(r"^(apiVersion|kind):\s", re.MULTILINE)
 _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
+
+# PodSpec's own fields that neither a container nor a workload's spec has.
+_POD_FIELDS_TEXT = (
+    "priorityClassName priority preemptionPolicy schedulerName nodeName nodeSelector affinity "
+    "tolerations topologySpreadConstraints schedulingGates terminationGracePeriodSeconds overhead "
+    "hostNetwork runtimeClassName"
+)
+_POD_FIELDS = frozenset(_POD_FIELDS_TEXT.split())
+_TEMPLATE_PATHS = {
+    "ReplicationController": ("spec", "template"),
+    "ReplicaSet": ("spec", "template"),
+    "Deployment": ("spec", "template"),
+    "StatefulSet": ("spec", "template"),
+    "DaemonSet": ("spec", "template"),
+    "Job": ("spec", "template"),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
 
 
 def sniff(path: Path, start: bytes) -> bool:
@@ -120,7 +129,7 @@ class _Manifests:
             raise TraceError(self._latest_where, f"{problem}; give {latest} or later")
         return now_ns
 
-    def _add_object(self, where: str, raw: _Raw) -> None:
+    def _add_object(self, where: str, raw: Raw) -> None:
         kind = raw.get("kind")
         if not is_carried(raw):
             message = f"{raw.get('apiVersion')} {kind} is not carried in a trace and was left out"
@@ -129,16 +138,13 @@ class _Manifests:
         for path in misplaced_fields(raw):
             message = f"{kind}: Kubernetes ignores {path}: it belongs into the pod's spec"
             self._issues.add("misplaced-field", where, message)
-        try:
-            carried = to_object(raw)
-        except FieldError as error:
-            raise TraceError(where, f"{kind}: {error}") from error
+        carried = read_object(where, raw)
         self._name(metadata(carried), str(kind), where)
         happened_ns = latest_ns(raw)
         if happened_ns > self._latest_ns:
             self._latest_ns, self._latest_where = happened_ns, where
-        is_pod = kind == "Pod"
-        if is_pod and carried.pod.status.phase in TERMINAL and not _is_uncounted(carried.pod):
+        is_ended = kind == "Pod" and carried.pod.status.phase in TERMINAL
+        if is_ended and TRACKING not in carried.pod.metadata.finalizers:
             message = "a pod that has ended was left out"
             self._issues.add("ended-pod", where, message)
         elif kind in WORKLOADS and not _stands(carried):
@@ -156,10 +162,6 @@ class _Manifests:
             raise TraceError(where, f"{kind}: metadata.name is missing")
         if not meta.uid:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
-
-
-def _is_uncounted(pod: Pod) -> bool:
-    return TRACKING in pod.metadata.finalizers
 
 
 def _stands(workload: Object) -> bool:
@@ -190,11 +192,35 @@ def _documents(path: Path, documents: YamlDocuments) -> Iterator[tuple[str, Any]
     with open_plain(path) as file:
         if file.peek(64).lstrip()[:1] == b"{":
             yield from json_values(file, str(path))
-            return
-        try:
-            for line, document in documents.read(io.TextIOWrapper(file, encoding="utf-8-sig")):
-                yield f"{path}, line {line}", document
-        except YamlDocumentError as error:
-            raise TraceError(f"{path}, line {error.line}", f"is no YAML: {error}") from error
-        except UnicodeDecodeError as error:
-            raise TraceError(str(path), f"is no UTF-8: {error}") from error
+        else:
+            yield from yaml_values(file, str(path), documents)
+
+
+def misplaced_fields(raw: Raw) -> Iterator[str]:
+    """Yield the path of each field of a pod's spec that stands where it has no effect."""
+    if raw.get("kind") == "Pod":
+        yield from _around(raw, "")
+    elif path := _TEMPLATE_PATHS.get(str(raw.get("kind"))):
+        at, where = raw, ""
+        for name in path:
+            at, where = part(at, name), f"{where}.{name}" if where else name
+            yield from _own(at, where)
+        yield from _around(at, f"{where}.")
+
+
+def _around(pod: Raw, prefix: str) -> Iterator[str]:
+    if not prefix:
+        yield from _own(pod, "")
+    yield from _own(part(pod, "metadata"), f"{prefix}metadata")
+    spec = part(pod, "spec")
+    for name in ("containers", "initContainers"):
+        containers = spec.get(name)
+        for index, each in enumerate(containers if isinstance(containers, list) else ()):
+            if isinstance(each, dict) and not _POD_FIELDS.isdisjoint(each):
+                yield from _own(each, f"{prefix}spec.{name}[{index}]")
+
+
+def _own(mapping: Raw, where: str) -> Iterator[str]:
+    for name in mapping:
+        if name in _POD_FIELDS:
+            yield f"{where}.{name}" if where else name

@@ -15,18 +15,15 @@ from pathlib import Path
 
 from replay.identity import object_uid
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
-from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
-from replay.importers.resubmitted import as_job
+from replay.importers.made_objects import make_pod, pod_ref, priority_class
+from replay.importers.options import SECOND_NS, ImportOptions
+from replay.importers.records import Issues, Numbering, Templates, header_of
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
+from replay.world.annotations import EXIT_CODE, SERVICE_TIME
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.trace.v1alpha1.trace_pb2 import Delete, PodCreate, PodLife, Record
 
 NAME = "openb"
@@ -34,11 +31,9 @@ LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."
 GPU_COUNT, GPU_MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
 GPU_MODEL = "alibabacloud.com/gpu-card-model"
 LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-NAMESPACE = "default"
 SNAPSHOT_S = 12_902_960
 """When the data set was taken: a pod that is deleted then was still there."""
 _NODE_HEAD, _POD_HEAD = b"sn,cpu_milli,memory_mib", b"name,cpu_milli,memory_mib"
-_SECOND_NS = 1_000_000_000
 _NUMBER_MAX = 4_000_000_000
 _Row = Mapping[str, str]
 
@@ -71,7 +66,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
                 if options.openb_timed and (deleted := _withdrawn(where, row, made, issues)):
                     drafts.add(as_job(deleted) if options.openb_jobs else deleted, rank=1)
         for name, value in sorted(priorities.items()):
-            yield numbering.record(0, create=_class(name, value))
+            yield numbering.record(0, create=priority_class(name, value))
         yield from drafts.records(numbering, templates)
     yield from numbering.issues(issues)
 
@@ -129,15 +124,11 @@ def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Recor
     if options.openb_timed:
         if not row.get("creation_time"):
             raise TraceError(where, "creation_time: missing; this list has no times")
-        arrival_ns = _number(where, row, "creation_time") * _SECOND_NS
+        arrival_ns = _number(where, row, "creation_time") * SECOND_NS
         life = _life(where, row, issues) if row.get("scheduled_time") else None
-    pod = Pod()
-    meta = pod.metadata
-    meta.name, meta.namespace = row.get("name") or "", NAMESPACE
-    if not meta.name:
+    if not row.get("name"):
         raise TraceError(where, "name is missing")
-    meta.uid = object_uid("Pod", NAMESPACE, meta.name)
-    pod.spec.containers.append(_container(where, row, options))
+    pod = make_pod(row["name"], "main", _requests(where, row, options))
     if options.openb_gpu and row.get("gpu_spec"):
         _want_models(pod, row["gpu_spec"].split("|"))
     qos = row.get("qos") or ""
@@ -151,16 +142,16 @@ def _pod(where: str, row: _Row, options: ImportOptions, issues: Issues) -> Recor
     return Record(at_ns=arrival_ns, pod_create=PodCreate(pod=pod, life=life))
 
 
-def _container(where: str, row: _Row, options: ImportOptions) -> Container:
-    container = Container(name="main")
-    requests = container.resources.requests
-    requests["cpu"] = f"{_number(where, row, 'cpu_milli')}m"
-    requests["memory"] = f"{_number(where, row, 'memory_mib')}Mi"
+def _requests(where: str, row: _Row, options: ImportOptions) -> dict[str, str]:
+    requests = {
+        "cpu": f"{_number(where, row, 'cpu_milli')}m",
+        "memory": f"{_number(where, row, 'memory_mib')}Mi",
+    }
     gpus = _number(where, row, "num_gpu")
     if options.openb_gpu and gpus:
         requests[GPU_COUNT] = str(gpus)
         requests[GPU_MILLI] = str(gpus * _number(where, row, "gpu_milli"))
-    return container
+    return requests
 
 
 def _want_models(pod: Pod, models: list[str]) -> None:
@@ -184,10 +175,8 @@ def _withdrawn(where: str, row: _Row, made: Record, issues: Issues) -> Record | 
     deleted_s = _number(where, row, "deletion_time")
     if not row.get("deletion_time") or deleted_s >= SNAPSHOT_S:
         return None
-    meta = made.pod_create.pod.metadata
-    named = ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
-    delete = Delete(object=named, cause="user")
-    return Record(at_ns=max(made.at_ns, deleted_s * _SECOND_NS), delete=delete)
+    delete = Delete(object=pod_ref(made.pod_create.pod), cause="user")
+    return Record(at_ns=max(made.at_ns, deleted_s * SECOND_NS), delete=delete)
 
 
 def _life(where: str, row: _Row, issues: Issues) -> PodLife:
@@ -198,13 +187,51 @@ def _life(where: str, row: _Row, issues: Issues) -> PodLife:
     ran_s = ended_s - _number(where, row, "scheduled_time")
     if ran_s < 0:
         issues.add("negative-time", where, "deleted before it was scheduled: taken as 0 s")
-    life = PodLife(service_time_ns=max(0, ran_s) * _SECOND_NS)
+    life = PodLife(service_time_ns=max(0, ran_s) * SECOND_NS)
     life.censored = ended_s >= SNAPSHOT_S
     life.fails = row.get("pod_phase") == "Failed"
     return life
 
 
-def _class(name: str, value: int) -> Object:
-    result = PriorityClass(value=value)
-    result.metadata.name = name
-    return Object(priority_class=result)
+def as_job(record: Record) -> Record:
+    """Return the creation of a Job in place of a pod's, or the deletion of it; else the record.
+
+    A data set of pods tells what ran, not who would have started it again. As a bare pod it is gone
+    once it is preempted, and the load goes with it; as a Job of one pod it comes back.
+
+    Its pods run as long as the pod would. Disruptions do not count as failures, and a failure of
+    the pod's own is the Job's. Service times are rounded down to seconds.
+    """
+    match record.WhichOneof("record"):
+        case "pod_create":
+            return Record(at_ns=record.at_ns, create=_job(record.pod_create))
+        case "delete" if record.delete.object.kind == "Pod":
+            deleted = Delete()
+            deleted.CopyFrom(record.delete)
+            deleted.object.kind = "Job"
+            deleted.object.uid = object_uid("Job", deleted.object.namespace, deleted.object.name)
+            return Record(at_ns=record.at_ns, delete=deleted)
+    return record
+
+
+def _job(create: PodCreate) -> Object:
+    pod, made = create.pod, Object()
+    job = made.job
+    job.metadata.name, job.metadata.namespace = pod.metadata.name, pod.metadata.namespace
+    job.metadata.uid = object_uid("Job", pod.metadata.namespace, pod.metadata.name)
+    job.metadata.labels.update(pod.metadata.labels)
+    job.spec.parallelism = job.spec.completions = 1
+    job.spec.backoff_limit = 0
+    rule = job.spec.pod_failure_policy.rules.add(action="Ignore")
+    rule.on_pod_conditions.add(type="DisruptionTarget", status="True")
+    template = job.spec.template
+    template.metadata.labels.update(pod.metadata.labels)
+    template.metadata.annotations.update(pod.metadata.annotations)
+    template.spec.CopyFrom(pod.spec)
+    template.spec.restart_policy = "Never"
+    life = create.life
+    if life.HasField("service_time_ns") and not life.censored:
+        notes = template.metadata.annotations
+        notes[SERVICE_TIME] = f"{life.service_time_ns // SECOND_NS}s"
+        notes[EXIT_CODE] = str(int(life.fails))
+    return made

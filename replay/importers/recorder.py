@@ -15,11 +15,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from replay.importers.issues import Issues
-from replay.importers.json_stream import CutShortError, json_values
+from replay.importers.documents import CutShortError, json_values
 from replay.importers.kinds import is_carried
-from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
     SECOND_NS,
     Change,
@@ -31,11 +28,10 @@ from replay.importers.recording.change import (
     part,
     time_ns,
 )
-from replay.importers.recording.interpreter import interpret
 from replay.importers.recording.survey import created_before
+from replay.importers.records import Issues
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 NAME = "recorder"
 LOOKED_FOR = 'kube-scheduler-simulator\'s record: lines with "time", "event" and "resource"'
@@ -48,12 +44,6 @@ _Event = tuple[str, int, ChangeType, Raw]
 def sniff(path: Path, start: bytes) -> bool:
     """Tell whether a file whose content begins with `start` is a record of the simulator."""
     return path.suffix != ".ktr" and _HEAD.match(start) is not None
-
-
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the records, read in the order of `paths`. Raises TraceError."""
-    chosen, changes = recorded_changes(paths)
-    return interpret(changes, header_of(NAME, chosen, options), options)
 
 
 def recorded_changes(

@@ -1,51 +1,41 @@
-"""Numbering records, and taking out what pods have in common."""
+"""What every importer writes: a header, records by number, templates of pods, and issues."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
+from replay.importers.options import ImportOptions
+from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    Header,
-    ImportIssue,
-    PodCreate,
-    PodLife,
-    Record,
-    Template,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 
 
 class Numbering:
-    """Makes records in order: each gets the next number, and no time before the last one's."""
+    """Makes records in order: each gets the next number, and no time before the last one's.
+
+    `sequence` is the last record's number, 0 before the first.
+    """
 
     def __init__(self) -> None:
-        self._sequence = 0
+        self.sequence = 0
         self._at_ns = -(2**63)
 
-    @property
-    def at_ns(self) -> int:
-        """Return the last record's time."""
-        return self._at_ns
-
-    @property
-    def sequence(self) -> int:
-        """Return the last record's number, 0 before the first."""
-        return self._sequence
-
-    def record(self, at_ns: int, **content: Any) -> Record:
+    def record(self, at_ns: int, **content: Any) -> trace_pb2.Record:
         """Return the next record; `content` is one field of its oneof by name."""
-        self._sequence += 1
+        self.sequence += 1
         self._at_ns = max(self._at_ns, at_ns)
-        return Record(at_ns=self._at_ns, sequence=self._sequence, **content)
+        return trace_pb2.Record(at_ns=self._at_ns, sequence=self.sequence, **content)
 
-    def header(self, header: Header) -> Record:
+    def header(self, header: trace_pb2.Header) -> trace_pb2.Record:
         """Return the header's record, at the trace's start."""
         header.format_version = 1
         return self.record(header.start_ns, header=header)
 
-    def issues(self, issues: Iterable[ImportIssue]) -> Iterator[Record]:
+    def issues(self, issues: Iterable[trace_pb2.ImportIssue]) -> Iterator[trace_pb2.Record]:
         """Return a record for each issue, at the time of the last record."""
         for each in issues:
             yield self.record(self._at_ns, issue=each)
@@ -63,21 +53,23 @@ class Templates:
         self._ids: dict[bytes, int] = {}
         self._count = 0
 
-    def pod_create(self, at_ns: int, pod: Pod, life: PodLife | None = None) -> Iterator[Record]:
+    def pod_create(
+        self, at_ns: int, pod: Pod, life: trace_pb2.PodLife | None = None
+    ) -> Iterator[trace_pb2.Record]:
         """Yield the pod's record, preceded by its template's where that is new."""
         shape = _shape(pod)
         digest = blake2b(shape.SerializeToString(deterministic=True), digest_size=16).digest()
         template_id = self._ids.get(digest)
         if template_id is None:
             self._ids[digest] = 0
-            yield self._numbering.record(at_ns, pod_create=PodCreate(pod=pod, life=life))
+            yield self._numbering.record(at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
             return
         if template_id == 0:
             self._count += 1
             template_id = self._ids[digest] = self._count
-            template = Template(id=template_id, pod=shape)
+            template = trace_pb2.Template(id=template_id, pod=shape)
             yield self._numbering.record(at_ns, template=template)
-        create = PodCreate(template_id=template_id, pod=_difference(pod), life=life)
+        create = trace_pb2.PodCreate(template_id=template_id, pod=_difference(pod), life=life)
         yield self._numbering.record(at_ns, pod_create=create)
 
 
@@ -98,3 +90,45 @@ def _difference(pod: Pod) -> Pod:
     if pod.HasField("status"):
         rest.status.CopyFrom(pod.status)
     return rest
+
+
+class Issues:
+    """Counts issues; those of one kind and one message stand together, at the first's place."""
+
+    def __init__(self) -> None:
+        self._issues: dict[tuple[str, str], trace_pb2.ImportIssue] = {}
+
+    def add(self, kind: str, where: str, message: str, count: int = 1) -> None:
+        """Note an issue, `count` times."""
+        known = self._issues.get((kind, message))
+        if known is None:
+            known = trace_pb2.ImportIssue(kind=kind, where=where, message=message)
+            self._issues[kind, message] = known
+        known.count += count
+
+    def __iter__(self) -> Iterator[trace_pb2.ImportIssue]:
+        return iter(self._issues.values())
+
+
+def header_of(importer: str, paths: Sequence[Path], options: ImportOptions) -> trace_pb2.Header:
+    """Return a header that names the files and their digests, in the order of their names."""
+    files = sorted(paths, key=lambda path: path.name)
+    return trace_pb2.Header(
+        source=options.source or ", ".join(path.name for path in files),
+        source_sha256=[_sha256(path) for path in files],
+        licence=options.licence,
+        importer=f"{importer} 1",
+        options=options.as_text(),
+    )
+
+
+def only(paths: Sequence[Path], what: str) -> Path:
+    """Return the one path. Raises TraceError for several, of which `what` is to be given."""
+    if len(paths) > 1:
+        raise TraceError(", ".join(path.name for path in paths), f"{what} at a time")
+    return paths[0]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

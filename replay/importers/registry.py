@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from replay.importers import (
     alibaba2017,
@@ -16,20 +17,27 @@ from replay.importers import (
     google2019,
     kwok,
     manifests,
-    native,
     openb,
     recorder,
     scheduler_perf,
     simkube,
     watch,
 )
-from replay.importers.issues import Issues
-from replay.importers.made_nodes import machine_amounts, made_nodes, with_nodes
+from replay.importers.made_objects import completed, machine_amounts, made_nodes
 from replay.importers.options import ImportOptions
+from replay.importers.recording.change import Change
+from replay.importers.recording.interpreter import interpret
+from replay.importers.records import Issues, header_of, only
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
+from replay.trace.reader import is_binary, is_text, read
 from reprieve.kube.v1alpha1.node_pb2 import Node
 from reprieve.trace.v1alpha1.trace_pb2 import Record
+
+Load = Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
+RecordedChanges = Callable[
+    [Sequence[Path]], tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,30 +45,54 @@ class Importer:
     """A format: how its files are known, and how they become a trace.
 
     `node_amounts` is what a node made for its traces has, unless the options say otherwise.
-    `keeps_states`: its files hold each object as it was after each change, outcomes too.
+    `changes` is None unless its files hold each object as it was after each change, outcomes too:
+    it returns the files that are read, and what yields their changes in order, as often as asked.
     """
 
     name: str
     looked_for: str
     sniff: Callable[[Path, bytes], bool]
-    load: Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
-    node_amounts: Callable[[ImportOptions], Mapping[str, str]]
-    keeps_states: bool
+    load: Load
+    node_amounts: Callable[[ImportOptions], Mapping[str, str]] = machine_amounts
+    changes: RecordedChanges | None = None
 
 
-def _importer(module: object) -> Importer:
+def _importer(module: ModuleType) -> Importer:
+    content = vars(module)
+    changes = content.get("recorded_changes")
     return Importer(
-        name=vars(module)["NAME"],
-        looked_for=vars(module)["LOOKED_FOR"],
-        sniff=vars(module)["sniff"],
-        load=vars(module)["load"],
-        node_amounts=vars(module).get("node_amounts", machine_amounts),
-        keeps_states="recorded_changes" in vars(module),
+        name=content["NAME"],
+        looked_for=content["LOOKED_FOR"],
+        sniff=content["sniff"],
+        load=_interpreting(content["NAME"], changes) if changes else content["load"],
+        node_amounts=content.get("node_amounts", machine_amounts),
+        changes=changes,
     )
 
 
+def _interpreting(name: str, recorded_changes: RecordedChanges) -> Load:
+    """Return what reads a recording's changes as a trace."""
+
+    def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+        chosen, changes = recorded_changes(paths)
+        return interpret(changes, header_of(name, chosen, options), options)
+
+    return load
+
+
+def _native(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the records of a native trace as they are."""
+    del options
+    return read(only(paths, "one native trace"))
+
+
+_NATIVE = Importer(
+    name="native",
+    looked_for="a native trace: .ktr, or JSON lines that begin with a header",
+    sniff=lambda path, start: is_binary(path, start) or is_text(start),
+    load=_native,
+)
 _MODULES = (
-    native,
     watch,
     audit,
     recorder,
@@ -75,7 +107,9 @@ _MODULES = (
     alibaba2017,
     manifests,
 )
-IMPORTERS: Mapping[str, Importer] = {each.name: each for each in map(_importer, _MODULES)}
+IMPORTERS: Mapping[str, Importer] = {
+    each.name: each for each in (_NATIVE, *map(_importer, _MODULES))
+}
 """All formats by name. In a folder of several, the first that is there is read."""
 
 
@@ -95,9 +129,11 @@ def open_trace(
     issues = Issues()
     importer, files = select(paths, format=format, issues=issues)
     chosen = options or ImportOptions()
-    if chosen.follow_until is not None and not importer.keeps_states:
+    if chosen.follow_until is not None and importer.changes is None:
         problem = f"--follow-until: a trace of format {importer.name} keeps no recorded states"
-        raise TraceError(str(files[0]), f"{problem}; give {_keepers()}")
+        names = ", ".join(each.name for each in IMPORTERS.values() if each.changes)
+        keepers = f"a recording of one of the formats {names}"
+        raise TraceError(str(files[0]), f"{problem}; give {keepers}")
     if chosen.now_ns is not None and importer.name != manifests.NAME:
         problem = f"--now: a trace of format {importer.name} has times of its own"
         raise TraceError(str(files[0]), f"{problem}; --now is for manifests")
@@ -105,7 +141,25 @@ def open_trace(
     nodes = list(made_nodes(importer.node_amounts(chosen), chosen))
     if chosen.nodes_from is not None:
         nodes += _nodes_of(chosen.nodes_from)
-    return _with_issues(with_nodes(records, nodes) if nodes else records, issues)
+    return completed(records, nodes, issues)
+
+
+def open_changes(
+    paths: Sequence[str | os.PathLike[str]],
+    *,
+    format: str | None = None,  # noqa: A002 - the word of the command line
+    issues: Issues,
+) -> Iterator[Change]:
+    """Yield the changes of recordings as they were recorded, in order.
+
+    Raises TraceError where a file cannot be read or is no recording.
+    """
+    importer, files = select(paths, format=format, issues=issues)
+    if importer.changes is None:
+        problem = f"is of format {importer.name}, which keeps no recorded states: give the"
+        raise TraceError(str(files[0]), f"{problem} recording itself (watches, an audit log)")
+    _, changes = importer.changes(files)
+    return changes(issues)
 
 
 def _nodes_of(path: Path) -> list[Node]:
@@ -184,22 +238,6 @@ def _chosen(
     return first, chosen
 
 
-def _keepers() -> str:
-    names = [each.name for each in IMPORTERS.values() if each.keeps_states]
-    return f"a recording of one of the formats {', '.join(names)}"
-
-
 def _nothing_known() -> str:
     wanted = "; ".join(f"{each.looked_for} ({each.name})" for each in IMPORTERS.values())
     return f"is of no known format; looked for {wanted}"
-
-
-def _with_issues(records: Iterator[Record], issues: Issues) -> Iterator[Record]:
-    last: Record | None = None
-    for record in records:
-        last = record
-        yield record
-    for issue in issues:
-        sequence = last.sequence + 1 if last else 1
-        last = Record(at_ns=last.at_ns if last else 0, sequence=sequence, issue=issue)
-        yield last

@@ -21,17 +21,15 @@ import orjson
 
 from replay.identity import name_suffix, object_uid
 from replay.importers.csv_rows import SECONDS_MAX
-from replay.importers.issues import Issues
-from replay.importers.kinds import CLUSTER_SCOPED, is_carried, metadata, to_object
+from replay.importers.kinds import CLUSTER_SCOPED, is_carried, metadata, read_object
 from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
+from replay.importers.recording.change import without_status
+from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Delete, PodLife, Record
-from services.rpc.errors import FieldError
 
 NAME = "simkube"
 LOOKED_FOR = 'a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"'
@@ -39,16 +37,10 @@ _Key = tuple[str, str, str]
 _Raw = Mapping[str, Any]
 _BUFFER_BYTES = 1 << 30
 _VERSION = 2
+_Life = tuple[int, int | None]
+"""When a pod started, and ended or None, s since 1970."""
 # Owners whose pods a replay's controllers make, and that lives are handed to by ordinal.
 _MAKERS = frozenset({"ReplicaSet", "StatefulSet", "DaemonSet", "Job"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Life:
-    """When a pod started, and ended or None, s since 1970."""
-
-    start_s: int
-    end_s: int | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,10 +62,7 @@ def sniff(path: Path, start: bytes) -> bool:
 
 def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
     """Yield the trace. Raises TraceError, with file and event, where it cannot be read."""
-    if len(paths) > 1:
-        names = ", ".join(path.name for path in paths)
-        raise TraceError(names, "one SimKube trace at a time")
-    path, facts = paths[0], _Facts(lives={})
+    path, facts = only(paths, "one SimKube trace"), _Facts(lives={})
     for name, content in _parts(path):
         if name == "event":
             _note_event(path, content, facts)
@@ -121,10 +110,7 @@ class _Trace:
             self._issues.add("unknown-kind", where, message)
             return
         kind = str(raw["kind"])
-        try:
-            made = to_object({name: value for name, value in raw.items() if name != "status"})
-        except FieldError as error:
-            raise TraceError(where, f"{kind}: {error}") from error
+        made = read_object(where, without_status(raw))
         meta = metadata(made)
         if not meta.name:
             raise TraceError(where, f"{kind}: metadata.name is missing")
@@ -174,9 +160,10 @@ class _Trace:
                 yield self._numbering.record(at_ns, controller_pod=pod)
 
     def _life(self, life: _Life) -> PodLife:
-        end_s = self._facts.end_s if life.end_s is None else life.end_s
-        ran_ns = max(0, end_s - life.start_s) * SECOND_NS
-        return PodLife(service_time_ns=ran_ns, censored=life.end_s is None)
+        start_s, ended_s = life
+        end_s = self._facts.end_s if ended_s is None else ended_s
+        ran_ns = max(0, end_s - start_s) * SECOND_NS
+        return PodLife(service_time_ns=ran_ns, censored=ended_s is None)
 
     def _deleted(self, where: str, at_ns: int, raw: _Raw) -> Iterator[Record]:
         meta = raw.get("metadata")
@@ -219,22 +206,22 @@ def _note_lives(path: Path, content: object, facts: _Facts) -> None:
         ):
             raise TraceError(str(path), "pod_lifecycles: lives by template are wanted")
         templates = [[_read_life(path, each) for each in lives] for lives in by_template.values()]
-        templates.sort(key=lambda lives: lives[0].start_s if lives else 0)
+        templates.sort(key=lambda lives: lives[0][0] if lives else 0)
         facts.lives[key] = templates
-        for life in (life for lives in templates for life in lives):
-            facts.end_s = max(facts.end_s, life.end_s or life.start_s)
+        for start_s, end_s in (life for lives in templates for life in lives):
+            facts.end_s = max(facts.end_s, end_s or start_s)
 
 
 def _read_life(path: Path, raw: object) -> _Life:
     match raw:
         case {"Running": int(start)}:
-            return _Life(start_s=start, end_s=None)
+            return start, None
         case {"Finished": [int(start), int(end)]} | {"start_ts": int(start), "end_ts": int(end)}:
             if not 0 <= start <= end <= SECONDS_MAX:
                 raise TraceError(str(path), f"pod_lifecycles: {raw!r} ends before it begins")
-            return _Life(start_s=start, end_s=end)
+            return start, end
         case {"start_ts": int(start)}:
-            return _Life(start_s=start, end_s=None)
+            return start, None
     raise TraceError(str(path), f"pod_lifecycles: {raw!r} is no life of a pod")
 
 

@@ -11,38 +11,36 @@ guess is counted.
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from replay.importers.issues import Issues
-from replay.importers.json_stream import json_values
+from replay.importers.documents import json_values
 from replay.importers.kinds import is_carried, listed
-from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
 from replay.importers.recording.change import (
+    SECOND_NS,
     Change,
     ChangeType,
     kind,
     latest_ns,
     meta,
+    node_name,
     part,
     time_ns,
     version_number,
 )
-from replay.importers.recording.interpreter import interpret
 from replay.importers.recording.survey import created_before
+from replay.importers.records import Issues
 from replay.trace.compression import open_plain
-from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 NAME = "watch"
 LOOKED_FOR = 'watch events: JSON objects with "type" and "object", or "arrival" and "event"'
 _HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
 _LIST_END = "k8s.io/initial-events-end"
-_SECOND_NS = 1_000_000_000
-_FRESH_NS = 2 * _SECOND_NS
+_FRESH_NS = 2 * SECOND_NS
 # Owners stand before what they own, and what pods need stands before pods.
 _RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
 _TYPES = {each.value: each for each in ChangeType}
@@ -63,12 +61,6 @@ class _Event:
 def sniff(path: Path, start: bytes) -> bool:
     """Tell whether a file whose content begins with `start` holds watch events."""
     return path.suffix != ".ktr" and _HEAD.match(start) is not None and b'"object"' in start
-
-
-def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
-    """Yield the trace of the recordings. Raises TraceError where a file cannot be read."""
-    chosen, changes = recorded_changes(paths)
-    return interpret(changes, header_of(NAME, chosen, options), options)
 
 
 def recorded_changes(
@@ -155,15 +147,10 @@ def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event
         if event.type is not ChangeType.ADDED:
             initial = [each for each in leading if _is_old(each)]
             live = [each for each in leading if not _is_old(each)]
-            return initial, _chain([*live, event], events)
+            return initial, itertools.chain([*live, event], events)
         leading.append(event)
     initial = [each for each in leading if _is_old(each)]
     return initial, iter([each for each in leading if not _is_old(each)])
-
-
-def _chain(first: list[_Event], rest: Iterator[_Event]) -> Iterator[_Event]:
-    yield from first
-    yield from rest
 
 
 def _is_old(event: _Event) -> bool:
@@ -172,7 +159,7 @@ def _is_old(event: _Event) -> bool:
         return True
     if kind(raw) == "Pod":
         status = part(raw, "status")
-        return bool(status.get("conditions")) and bool(part(raw, "spec").get("nodeName"))
+        return bool(status.get("conditions")) and bool(node_name(raw))
     if kind(raw) in {"Deployment", "ReplicaSet"}:
         return bool(part(raw, "status").get("observedGeneration"))
     return not event.arrived

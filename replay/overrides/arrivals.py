@@ -10,13 +10,14 @@ hkust-adsl/kubernetes-scheduler-simulator pkg/simulator/simulator.go, TunePodsBy
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from replay.generate.draw import Draw
 from replay.identity import object_uid
-from replay.overrides.errors import OverrideError, listed
+from replay.overrides.assignment import OverrideError, listed
 from replay.overrides.inventory import Inventory
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -98,8 +99,7 @@ def only_arrivals(
             pods.append(_arrival(0, record.create.pod, templates, requests))
         elif case in {"header", "template", "create", "issue"}:
             sequence += 1
-            kept = trace_pb2.Record()
-            kept.CopyFrom(record)
+            kept = copy.deepcopy(record)
             kept.sequence, kept.at_ns = sequence, start_ns
             if case == "header":
                 kept.header.ClearField("window_end_ns")
@@ -114,8 +114,7 @@ def only_arrivals(
 def _arrival(
     template_id: int, given: pod_pb2.Pod, templates: dict[int, pod_pb2.Pod], requests: _Requests
 ) -> _Arrival:
-    pod = pod_pb2.Pod()
-    pod.CopyFrom(given)
+    pod = copy.deepcopy(given)
     pod.spec.ClearField("node_name")
     pod.ClearField("status")
     pod.metadata.ClearField("creation_timestamp")
@@ -154,8 +153,7 @@ def _drawn(pods: Sequence[_Arrival], asked: Arrivals, draw: Draw) -> Iterator[_A
 
 def _again(drawn: _Arrival, number: int) -> _Arrival:
     """Return a pod of its own that asks for the same."""
-    pod = pod_pb2.Pod()
-    pod.CopyFrom(drawn.pod)
+    pod = copy.deepcopy(drawn.pod)
     meta = pod.metadata
     meta.name = f"{meta.name}-again-{number}"
     meta.uid = object_uid("Pod", meta.namespace, meta.name)

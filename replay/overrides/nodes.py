@@ -7,15 +7,15 @@ comes pending; one that belongs to its node (a DaemonSet's, or a static one) goe
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.generate.draw import Draw
 from replay.identity import name_suffix, object_uid
-from replay.overrides.errors import OverrideError
+from replay.overrides.assignment import OverrideError, known_labels
 from replay.overrides.inventory import Inventory
-from replay.overrides.label_selectors import known_labels
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
@@ -94,8 +94,7 @@ def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterato
 
 
 def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:
-    kept = trace_pb2.Record()
-    kept.CopyFrom(record)
+    kept = copy.deepcopy(record)
     name = _node_of(kept)
     if name:
         if name in plan.gone:
@@ -108,7 +107,8 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
     if pod is not None and pod.spec.node_name in plan.gone:
         if _belongs_to_node(pod):
             return
-        _make_pending(pod)
+        pod.spec.ClearField("node_name")
+        pod.ClearField("status")
     yield kept
 
 
@@ -140,14 +140,8 @@ def _belongs_to_node(pod: pod_pb2.Pod) -> bool:
     )
 
 
-def _make_pending(pod: pod_pb2.Pod) -> None:
-    pod.spec.ClearField("node_name")
-    pod.ClearField("status")
-
-
 def _cloned(record: trace_pb2.Record, name: str) -> trace_pb2.Record:
-    clone = trace_pb2.Record()
-    clone.CopyFrom(record)
+    clone = copy.deepcopy(record)
     match clone.WhichOneof("record"):
         case "create" | "update" as case:
             _rename(getattr(clone, case).node, name)

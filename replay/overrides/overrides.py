@@ -11,14 +11,24 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from replay.overrides.arrivals import arrivals, only_arrivals
-from replay.overrides.assignment import Assignment, Target, parse_assignment, refuse_twice
-from replay.overrides.budgets import budget_changes, change_budgets
-from replay.overrides.errors import OverrideError
-from replay.overrides.files import kubelet_text, scheduler_text
+from replay.overrides.assignment import (
+    Assignment,
+    OverrideError,
+    Target,
+    kubelet_text,
+    parse_assignment,
+    parse_selector,
+    refuse_twice,
+    scheduler_text,
+)
 from replay.overrides.inventory import Inventory, take_inventory
-from replay.overrides.label_selectors import parse_selector
+from replay.overrides.named_objects import (
+    budget_changes,
+    change_budgets,
+    change_classes,
+    class_changes,
+)
 from replay.overrides.nodes import NodePlan, change_nodes, dropped, scaled
-from replay.overrides.priority_classes import change_classes, class_changes
 from replay.overrides.usage import parse_usage, refuse_untouched, tells_usage
 from replay.world.growth import UsageRule
 from reprieve.trace.v1alpha1 import trace_pb2

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from replay.overrides.errors import OverrideError, listed
-from replay.overrides.label_selectors import known_labels, parse_selector
+from replay.overrides.assignment import OverrideError, known_labels, listed, parse_selector
 from replay.trace.features import pod_template
 from replay.world.annotations import USAGE
 from replay.world.growth import RESOURCES, UsageRule, parse_growth

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from replay.importers.kinds import NODES, PODS, RESOURCES, Resource
+from replay.record import kubeconfig
 from replay.record.api import ApiServer
 from replay.record.errors import AllRefusedError, RecordError
-from replay.record.frames import Folder, LineFile, arrival
+from replay.record.frames import ABOUT, Folder, arrival
 from replay.record.redact import Redactor
-from replay.record.resources import NODES, PODS, RESOURCES, Resource
-from replay.record.roster import Roster
-from replay.record.usage import UsageSource
-from replay.record.usage_choice import Choice
-from replay.record.usage_log import UsageLog
+from replay.record.usage import Roster, UsageLog, UsageSource
+from replay.record.usage_sources import Choice, choose
 from replay.record.watcher import Told, Watcher
 
 _JOIN_S, _JOINS = 0.02, 10
@@ -83,6 +84,49 @@ class Recorded:
     usage_why: str
     broken: str
     notes: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What a user asks for. `redact_key` None hashes nothing; `usage` is as `choose` has it."""
+
+    kubeconfig: Path | None
+    context: str
+    usage: str
+    usage_every_s: float
+    redact_key: bytes | None
+    folder: Path
+
+
+def record_live(wishes: Wishes, go_on: Callable[[State], bool]) -> Recorded:
+    """Record a live cluster until `go_on` says no. Raises RecordError.
+
+    Where nothing could be received, no folder is left.
+    """
+    access = kubeconfig.load(wishes.kubeconfig, wishes.context)
+    api = ApiServer(access, time.time_ns)
+    api.get("/version")
+    usage = choose(wishes.usage, api)
+    folder = Folder.create(wishes.folder)
+    options = Options(
+        redactor=Redactor(wishes.redact_key) if wishes.redact_key is not None else None,
+        usage_every_s=wishes.usage_every_s,
+    )
+    try:
+        return record(api, folder, usage, options=options, now_ns=time.time_ns, go_on=go_on)
+    except RecordError:
+        _remove_empty(folder)
+        raise
+
+
+def _remove_empty(folder: Folder) -> None:
+    """Remove a folder that nothing was received in."""
+    if folder.watches() or folder.usage_file():
+        return
+    for each in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
+        each.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder.path.rmdir()
 
 
 def record(
@@ -166,7 +210,7 @@ class _Session:
         self._redactor = redactor
         self._watchers = [
             Watcher(
-                resource,
+                resource=resource,
                 api=api,
                 file=file,
                 roster=roster,
@@ -183,7 +227,7 @@ class _Session:
             file = folder.usage()
             self._files.append(file)
             self._usage = UsageLog(
-                usage,
+                source=usage,
                 file=file,
                 roster=roster,
                 redactor=redactor,
@@ -206,7 +250,10 @@ class _Session:
         finally:
             self._ending.set()
             self._join(threads)
-            _closed(self._files)
+            for file in self._files:
+                # A disk that is full has been reported already.
+                with contextlib.suppress(OSError):
+                    file.close()
 
     def _join(self, threads: Sequence[Thread]) -> None:
         """Wait for threads to end, for a while; what a request in flight brings later is lost."""
@@ -256,7 +303,8 @@ class _Session:
         for watcher in self._watchers:
             told, name = watcher.told, watcher.resource.name
             if told.refused:
-                weight = ", without which a trace is of little use" if _is_vital(watcher) else ""
+                is_vital = watcher.resource in {NODES, PODS}
+                weight = ", without which a trace is of little use" if is_vital else ""
                 result.append((f"{name} are not recorded{weight}", told.refused))
             elif not told.is_listed:
                 why = told.problem or "the recording ended before"
@@ -266,14 +314,3 @@ class _Session:
                 what = f"{name} were listed again, {times}what happened meanwhile is told late"
                 result.append((what, told.gaps[-1]))
         return result
-
-
-def _is_vital(watcher: Watcher) -> bool:
-    return watcher.resource in {NODES, PODS}
-
-
-def _closed(files: Sequence[LineFile]) -> None:
-    """Close all files; a disk that is full has been told of already."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            file.close()

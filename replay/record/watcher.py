@@ -1,30 +1,36 @@
 """Following one resource of a live API server: list, watch, watch on, list again after a gap.
 
 Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch, its back-off and its
-watch's timeout) and tools/pager/pager.go (pages, and what follows when a continue token expires).
+watch's timeout), tools/pager/pager.go (pages, and what follows when a continue token expires) and
+tools/cache/delta_fifo.go (Replace).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import Any
 
 import orjson
+import zstandard
 
+from replay.importers.kinds import Resource
+from replay.importers.recording.change import Raw, version_number
+from replay.importers.recording.change import uid as uid_of
+from replay.importers.recording.change import version as version_of
 from replay.record.api import ApiServer, Query, Stream
 from replay.record.errors import ApiError, RecordError, UnreachableError
-from replay.record.followed import Followed, Frame, GoneError, Raw, WatchError
 from replay.record.frames import LineFile, arrival
-from replay.record.resources import Resource
-from replay.record.roster import Roster, name_of
+from replay.record.usage import Roster, name_of
 
-PAGE = 500
 _WATCH_S = 420
 _SILENCE_S = 150.0
-_PAUSE_S, _PAUSE_MAX_S = 0.8, 30.0
+_PAUSE_MAX_S = 30.0
 _FAILURES_MAX = 4
+LIST_END = "k8s.io/initial-events-end"
+GAP = "RECORDER"
+"""The type of a frame that says that something was missed; no API server sends it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,40 +53,32 @@ class Told:
     broken: str = ""
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Watcher:
     """Follows one resource until `ending` is set; `run` is a thread's.
 
     `redact` is put on each object before anything of it is kept; it returns None for one that
-    cannot be read.
+    cannot be read. `page` is how many objects a list asks for at once, `pause_s` the first wait
+    after a failure.
     """
 
-    def __init__(
-        self,
-        resource: Resource,
-        *,
-        api: ApiServer,
-        file: LineFile,
-        roster: Roster,
-        ending: Event,
-        now_ns: Callable[[], int],
-        redact: Callable[[Raw], Raw | None],
-        page: int = PAGE,
-        pause_s: float = _PAUSE_S,
-    ) -> None:
-        self.resource = resource
-        self.told = Told()
-        self._api = api
-        self._file = file
-        self._roster = roster
-        self._ending = ending
-        self._now_ns = now_ns
-        self._redact = redact
-        self._page = page
-        self._pause_s = pause_s
-        self._heard = 0
-        self._followed = Followed(resource)
-        self._lock = Lock()
-        self._stream: Stream | None = None
+    resource: Resource
+    api: ApiServer
+    file: LineFile
+    roster: Roster
+    ending: Event
+    now_ns: Callable[[], int]
+    redact: Callable[[Raw], Raw | None]
+    page: int
+    pause_s: float
+    told: Told = field(default_factory=Told)
+    _heard: int = 0
+    _followed: Followed = field(init=False)
+    _lock: Lock = field(default_factory=Lock)
+    _stream: Stream | None = None
+
+    def __post_init__(self) -> None:
+        self._followed = Followed(self.resource)
 
     def run(self) -> None:
         """List and watch until the end; whatever goes wrong is told."""
@@ -101,7 +99,7 @@ class Watcher:
 
     def _follow(self) -> None:
         pauses, gap = 0, ""
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             heard = self._heard
             try:
                 if not self._followed.version:
@@ -128,8 +126,8 @@ class Watcher:
             # Who heard nothing twice in a row waits before asking again.
             pauses = 0 if self._heard > heard else pauses + 1
             if pauses > 1:
-                pause_s = self._pause_s * 2.0 ** min(pauses - 2, 10)
-                self._ending.wait(min(pause_s, _PAUSE_MAX_S))
+                pause_s = self.pause_s * 2.0 ** min(pauses - 2, 10)
+                self.ending.wait(min(pause_s, _PAUSE_MAX_S))
 
     def _lost(self, why: str) -> str:
         """Note that a list is needed again; return what the recording says of it."""
@@ -145,7 +143,7 @@ class Watcher:
         followed, more = self._followed, ""
         names = set[tuple[str, str]]()
         followed.begin_list()
-        while not self._ending.is_set():
+        while not self.ending.is_set():
             answer = self._one_page(more)
             own = answer.get("metadata") or {}
             items = [each for each in answer.get("items") or () if isinstance(each, dict)]
@@ -160,21 +158,21 @@ class Watcher:
                 # It could never be watched on from.
                 raise WatchError(f"{self.resource.path}: a list without a resourceVersion")
             self._write(followed.end_list(version, gap))
-            self._roster.keep(self.resource.kind, names)
+            self.roster.keep(self.resource.kind, names)
             if not self.told.is_listed:
                 self.told.is_listed, self.told.first = True, followed.objects
             return
 
     def _one_page(self, more: str) -> dict[str, Any]:
-        query = dict[str, str | int](limit=self._page) if self._page else {}
+        query = dict[str, str | int](limit=self.page) if self.page else {}
         if more:
             query["continue"] = more
         try:
-            return self._api.get(self.resource.path, query)
+            return self.api.get(self.resource.path, query)
         except ApiError as error:
             if more and error.is_gone:
                 # A token lives for minutes only: what takes longer comes in one piece.
-                self._page = 0
+                self.page = 0
             raise
 
     def _watch(self) -> None:
@@ -184,12 +182,12 @@ class Watcher:
             "resourceVersion": self._followed.version,
             "timeoutSeconds": _WATCH_S,
         }
-        with self._api.stream(self.resource.path, query, _SILENCE_S) as stream:
+        with self.api.stream(self.resource.path, query, _SILENCE_S) as stream:
             self.told.problem = ""
             with self._lock:
                 self._stream = stream
             try:
-                for line in () if self._ending.is_set() else stream.lines():
+                for line in () if self.ending.is_set() else stream.lines():
                     self.told.lines += 1
                     self._take(line)
                     self._heard += 1
@@ -221,16 +219,150 @@ class Watcher:
             own = item.get("metadata")
             if not isinstance(own, dict):
                 continue
-            self._roster.see(self.resource.kind, item, is_gone=is_gone)
+            self.roster.see(self.resource.kind, item, is_gone=is_gone)
             own.pop("managedFields", None)
             named = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
-            kept = self._redact(named)
+            kept = self.redact(named)
             if kept is not None:
                 yield kept
 
     def _write(self, frames: Iterable[Frame]) -> None:
-        at = arrival(self._now_ns())
+        at = arrival(self.now_ns())
         for frame in frames:
             event = {"type": frame.type, "object": frame.object}
-            self._file.write({"arrival": at, "event": event})
+            self.file.write({"arrival": at, "event": event})
         self.told.objects = self._followed.objects
+
+
+class GoneError(Exception):
+    """The watch says that its resourceVersion is too old: list again."""
+
+
+class WatchError(Exception):
+    """The watch says that something else went wrong."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One event of a watch, received or worked out from a list."""
+
+    type: str
+    object: Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """An object as last seen; packed, since a cluster holds many."""
+
+    version: str
+    packed: bytes
+
+
+class Followed:
+    """One resource's objects: lists and watch events in, the frames that are new out. No I/O.
+
+    A list after a gap is compared with what was known, by uid and resourceVersion, so that what
+    happened meanwhile is told and nothing is told twice. Memory is bounded by the objects' number.
+    `version` is where a watch goes on, "" before the first list has ended. `lists` counts the
+    lists that ended.
+    """
+
+    def __init__(self, resource: Resource) -> None:
+        self.resource = resource
+        self.version = ""
+        self.lists = 0
+        self._packer = zstandard.ZstdCompressor(level=1)
+        self._known: dict[str, _Known] = {}
+        self._met: set[str] = set()
+        self._changed: list[Frame] = []
+
+    @property
+    def objects(self) -> int:
+        """Return how many objects are there."""
+        return len(self._known)
+
+    def begin_list(self) -> None:
+        """Forget what an earlier list that broke off has brought beyond the first one."""
+        self._met.clear()
+        self._changed.clear()
+
+    def page(self, items: Sequence[Raw]) -> Iterator[Frame]:
+        """Take a page of a list; those of the first list are told at once."""
+        for item in items:
+            raw = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
+            uid = uid_of(raw)
+            self._met.add(uid)
+            known = self._known.get(uid)
+            if known is not None and known.version == version_of(raw):
+                continue
+            if not self.lists:
+                self._keep(uid, raw)
+                yield Frame(type="ADDED", object=raw)
+            else:
+                self._changed.append(Frame(type="MODIFIED" if known else "ADDED", object=raw))
+
+    def end_list(self, version: str, gap: str = "") -> Iterator[Frame]:
+        """End the list that was as of `version`; `gap` says why it was needed.
+
+        What has gone meanwhile comes first, with the list's version, since when it went nobody
+        knows; then what came or changed, in the order of the versions.
+        """
+        if not self.lists:
+            yield Frame(type="BOOKMARK", object=self._bookmark(version))
+        elif gap:
+            yield Frame(type=GAP, object={"kind": self.resource.kind, "message": gap})
+        for uid in [each for each in self._known if each not in self._met]:
+            yield Frame(type="DELETED", object=self._forget(uid, version))
+        for frame in sorted(self._changed, key=lambda each: version_number(each.object) or 0):
+            self._keep(uid_of(frame.object), frame.object)
+            yield frame
+        self.begin_list()
+        self.lists += 1
+        self.version = version
+
+    def event(self, type_: str, raw: Raw) -> Frame | None:
+        """Take a watch's event; None where it tells nothing new.
+
+        Raises GoneError, and WatchError for any other error that the server tells.
+        """
+        if type_ == "ERROR":
+            text = f"{raw.get('reason') or 'error'}: {raw.get('message') or ''}"
+            if raw.get("code") == 410 or raw.get("reason") in {"Expired", "Gone"}:
+                raise GoneError(text)
+            raise WatchError(text)
+        if not isinstance(raw.get("metadata"), dict):
+            raise WatchError(f"an event of type {type_!r} without an object")
+        version = version_of(raw)
+        self.version = version or self.version
+        if type_ not in {"ADDED", "MODIFIED", "DELETED"}:
+            return None
+        uid = uid_of(raw)
+        known = self._known.get(uid)
+        if type_ == "DELETED":
+            if known is None:
+                return None
+            del self._known[uid]
+        elif known is not None and known.version == version:
+            return None
+        else:
+            self._keep(uid, raw)
+        return Frame(type=type_, object=raw)
+
+    def _keep(self, uid: str, raw: Raw) -> None:
+        packed = self._packer.compress(orjson.dumps(raw))
+        self._known[uid] = _Known(version=version_of(raw), packed=packed)
+
+    def _forget(self, uid: str, version: str) -> Raw:
+        """Return the last state of an object that has gone, as of `version`."""
+        last = orjson.loads(zstandard.ZstdDecompressor().decompress(self._known.pop(uid).packed))
+        last["metadata"]["resourceVersion"] = version
+        result: Raw = last
+        return result
+
+    def _bookmark(self, version: str) -> Raw:
+        annotations = {LIST_END: "true"}
+        return {
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.api_version,
+            "metadata": {"resourceVersion": version, "annotations": annotations},
+        }

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
-from replay.report.figure import Cell, Figure, Option, line, over_time
-from replay.report.source import GROUPS_MAX, OTHER, Source
+from replay.compare.verdict import PREEMPTION_MARK, counted_reasons
+from replay.report.figure import (
+    GROUPS_MAX,
+    OTHER,
+    Cell,
+    Figure,
+    Option,
+    Source,
+    grid,
+    line,
+    over_time,
+)
 
 _RESOURCES_MAX = 6
 _REASONS_MAX = 12
@@ -37,10 +46,6 @@ SELECT last_message, 0, count(*) FROM pods
 WHERE ending = 'Pending' AND last_message IS NOT NULL GROUP BY ALL
 """
 _NO_POD = "no pod waits"
-_FIT = re.compile(r"0/\d+ nodes are available: ?(.*)", re.DOTALL)
-# A reason may hold commas of its own; what begins with a count begins the next one.
-_CLAIMS = re.compile(r"(?:no new claims to deallocate|still not schedulable), ?")
-_NEXT = re.compile(r", (?=\d+ )")
 
 
 def fragmentation(source: Source) -> Figure:
@@ -101,14 +106,11 @@ def reasons(source: Source) -> Figure:
     ranked = sorted(attempts, key=lambda each: (-attempts[each], -left[each], each))
     shown = list(reversed(ranked[:_REASONS_MAX]))
     chart: Option = {
-        "grid": {"left": 8, "right": 40, "top": 40, "bottom": 8, "containLabel": True},
+        "grid": grid(right=40),
         "legend": {"top": 0},
         "tooltip": {"trigger": "axis", "axisPointer": {"type": "shadow"}},
         "xAxis": {"type": "value", "minInterval": 1, "axisLabel": {"hideOverlap": True}},
-        "yAxis": {
-            "type": "category",
-            "data": shown,
-        },
+        "yAxis": {"type": "category", "data": shown},
         "series": [
             {"type": "bar", "name": name, "data": [counts[each] for each in shown]}
             for name, counts in (("failed attempts", attempts), ("pods pending at the end", left))
@@ -136,9 +138,5 @@ def refusals(message: str) -> list[str]:
     What the message says of preemption and of resource claims is left out.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error.
     """
-    text = _CLAIMS.sub("", message.partition(" preemption: ")[0]).strip().removesuffix(".")
-    match = _FIT.fullmatch(text)
-    if match is None:
-        return [text]
-    told = dict.fromkeys(each.partition(" ")[2] or each for each in _NEXT.split(match[1]))
-    return [each for each in told if each]
+    found = counted_reasons(message.partition(PREEMPTION_MARK)[0])
+    return list(dict.fromkeys(reason for reason, _ in found))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from replay.report.figure import Cell, Figure, Option, line, over_time
-from replay.report.source import BUCKETS, Source
+from replay.report.figure import BUCKETS, Cell, Figure, Option, Source, line, over_time
 from replay.results import durations
 from replay.results.loops import LEAST, Loops
 

@@ -6,12 +6,57 @@ for simulated seconds, "@wall" for ns, "@percent", "@count".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from replay.results.tables.query import Parameters, Row, RunTables
+
 Option = dict[str, Any]
 Cell = str | int | float | None
+GROUPS_MAX = 8
+"""Series in one chart; what is smaller is put together as OTHER."""
+OTHER = "other"
+BUCKETS = 240
+"""Moments in one chart over time."""
+_STEPS = f"""
+WITH deltas AS ({{deltas}}),
+ranked AS (
+    SELECT name, row_number() OVER (ORDER BY count(*) DESC, name) AS place FROM deltas GROUP BY name
+),
+merged AS (
+    SELECT CASE WHEN place <= {GROUPS_MAX} THEN name ELSE '{OTHER}' END AS name, t, sum(d) AS d
+    FROM deltas JOIN ranked USING (name) GROUP BY ALL
+),
+steps AS (
+    SELECT name, t, CAST(sum(d) OVER (PARTITION BY name ORDER BY t) AS DOUBLE) AS v,
+        lead(t) OVER (PARTITION BY name ORDER BY t) - t AS stood
+    FROM merged
+),
+areas AS (
+    SELECT name, t, v, coalesce(sum(v * stood) OVER (
+        PARTITION BY name ORDER BY t ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS area
+    FROM steps
+),
+edges AS (
+    SELECT DISTINCT name, i, $start + i * $width AS t
+    FROM (SELECT DISTINCT name FROM merged), (SELECT range AS i FROM range({BUCKETS} + 1))
+),
+reached AS (
+    SELECT edges.name, edges.i, coalesce(v, 0) AS v,
+        coalesce(area + v * (edges.t - areas.t), 0) AS area
+    FROM edges ASOF LEFT JOIN areas ON edges.name = areas.name AND edges.t >= areas.t
+),
+peaks AS (
+    SELECT name, least({BUCKETS} - 1, CAST(floor((t - $start) / $width) AS BIGINT)) AS i,
+        max(v) AS peak
+    FROM steps GROUP BY ALL
+)
+SELECT name, i, (lead(area) OVER (PARTITION BY name ORDER BY i) - area) / $width AS mean,
+    greatest(v, coalesce(peak, 0)) AS peak
+FROM reached LEFT JOIN peaks USING (name, i)
+QUALIFY i < {BUCKETS} ORDER BY name, i
+"""  # noqa: S608 - made of this module's own constants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +91,11 @@ _INTERVALS_S = (
 )
 
 
+def grid(*, right: int = 16, bottom: int = 8) -> Option:
+    """Return a chart's margins, CSS pixels; its axes' labels are within."""
+    return {"left": 8, "right": right, "top": 40, "bottom": bottom, "containLabel": True}
+
+
 def time_axis(end_s: float) -> Option:
     """Return an axis of simulated time since the run's beginning, in seconds."""
     return {
@@ -71,7 +121,7 @@ def over_time(
 ) -> Option:
     """Return a chart of lines over simulated time, with a legend and zoom."""
     return {
-        "grid": _GRID,
+        "grid": grid(),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "axis", "valueFormatter": y_format},
         "dataZoom": [{"type": "inside", "filterMode": "none"}],
@@ -84,9 +134,6 @@ def over_time(
         },
         "series": list(series),
     }
-
-
-_GRID = {"left": 8, "right": 16, "top": 40, "bottom": 8, "containLabel": True}
 
 
 def line(name: str, points: Sequence[Sequence[float]], *, stack: str = "") -> Option:
@@ -103,3 +150,64 @@ def line(name: str, points: Sequence[Sequence[float]], *, stack: str = "") -> Op
     if stack:
         option |= {"stack": stack, "areaStyle": {"opacity": 0.55}, "lineStyle": {"width": 0.5}}
     return option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A run's tables, with its first and last moment, ns."""
+
+    tables: RunTables
+    start_ns: int
+    end_ns: int
+
+    @property
+    def end_s(self) -> float:
+        """Return how long the run is, in simulated seconds; never 0, so that axes have a length."""
+        return max(1, self.end_ns - self.start_ns) / 1e9
+
+    def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
+        """Yield what a SELECT finds; it is read to its end before the next one."""
+        return iter(list(self.tables.ask(sql, parameters).rows()))
+
+    def seconds(self, at_ns: int) -> float:
+        """Return simulated seconds since the beginning."""
+        return round((at_ns - self.start_ns) / 1e9, 3)
+
+
+def open_source(tables: RunTables) -> Source:
+    """Return a run's tables with its beginning and end."""
+    start_ns, end_ns = next(tables.ask("SELECT start_ns, end_ns FROM run").rows())
+    return Source(tables=tables, start_ns=start_ns, end_ns=end_ns)
+
+
+@dataclass(slots=True)
+class Steps:
+    """A value in each bucket: `means` over its time, and `peaks`, both exact.
+
+    A mean weighs each value with how long it stood; a peak is the largest that stood in the bucket
+    at the end of any instant.
+    """
+
+    means: list[float]
+    peaks: list[float]
+
+
+def bucket_s(source: Source) -> float:
+    """Return how long a bucket is, in simulated seconds."""
+    return source.end_s / BUCKETS
+
+
+def stepped(source: Source, deltas: str) -> Mapping[str, Steps]:
+    """Return the value of each name over the run.
+
+    `deltas` is a SELECT of (name, t, d): by how much the value changes, and when, ns. Names
+    of which least is told are put together.
+    """
+    width = max(1, source.end_ns - source.start_ns) / BUCKETS
+    sql = _STEPS.format(deltas=deltas)
+    found: dict[str, Steps] = {}
+    for name, _, mean, peak in source.rows(sql, {"start": source.start_ns, "width": width}):
+        steps = found.setdefault(name, Steps([], []))
+        steps.means.append(mean)
+        steps.peaks.append(peak)
+    return found

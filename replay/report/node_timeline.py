@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.report.figure import Cell, Figure, Option, time_axis
-from replay.report.source import Source
+from replay.report.figure import Cell, Figure, Option, Source, grid, time_axis
 from replay.results import durations
 from replay.results.lanes import Lanes
 
@@ -113,7 +112,7 @@ def _chart(source: Source, intervals: Sequence[_Interval]) -> Option:
                 }
             )
     return {
-        "grid": {"left": 8, "right": 16, "top": 40, "bottom": 40, "containLabel": True},
+        "grid": grid(bottom=40),
         "legend": {"type": "scroll", "top": 0},
         "tooltip": {"trigger": "item", "formatter": "@pod"},
         "dataZoom": [

@@ -1,4 +1,4 @@
-"""What flipped a decision: the plugin, criterion or threshold by which two runs part.
+"""The first decision in which two runs part, and what flipped it: plugin, criterion or threshold.
 
 Both runs are told again up to the decision (replay.explain), and what was said of the nodes in
 question is laid side by side.
@@ -6,8 +6,9 @@ question is laid side by side.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from replay.explain.explain import explain
@@ -16,8 +17,7 @@ from replay.explain.target import Wish, attempt_of
 from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from replay.whatif.divergence import Divergence, start_ns
-from replay.whatif.facts import PodFacts, RunFacts
+from replay.whatif.facts import RunFacts
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.typed import DataError
@@ -57,7 +57,9 @@ def flipped_by(divergence: Divergence, a: Side, b: Side) -> list[str]:
         if decision.observed.HasField("evicted"):
             return list(_eviction(side, b if side is a else a, decision))
     if _key(one) != _key(other):
-        return list(_order(a, b, _key(one), _key(other)))
+        keys = _key(one), _key(other)
+        apart = [text for key in keys for text in _order_of(a, b, key)]
+        return [f"A comes to {keys[0]} there, and B to {keys[1]}.", *apart]
     later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
     if later_ns:
         sooner = "later" if later_ns > 0 else "sooner"
@@ -194,20 +196,13 @@ def _by_priority(victims: Counter[int]) -> str:
     return " and ".join(counts) or "none"
 
 
-def _order(a: Side, b: Side, key_a: str, key_b: str) -> Iterator[str]:
-    """Tell why the runs come to different pods at the same place of their logs."""
-    yield f"A comes to {key_a} there, and B to {key_b}."
-    for key in (key_a, key_b):
-        yield from _order_of(a, b, key)
-
-
 def _order_of(a: Side, b: Side, key: str) -> Iterator[str]:
     """Tell whether a pod has another priority, or is missing."""
     one, other = a.facts.pods.get(key), b.facts.pods.get(key)
     if one is None or other is None:
         yield f"Only {'B' if one is None else 'A'} has the pod {key}."
     elif one.priority != other.priority:
-        yield f"The priority of {key} is {_priority(one)} in A and {_priority(other)} in B."
+        yield f"The priority of {key} is {one.priority:,} in A and {other.priority:,} in B."
 
 
 def _eviction(side: Side, other: Side, decision: trace_pb2.Decision) -> Iterator[str]:
@@ -261,5 +256,87 @@ def _key(decision: trace_pb2.Decision) -> str:
     return f"{decision.observed.object.namespace}/{decision.observed.object.name}"
 
 
-def _priority(pod: PodFacts) -> str:
-    return f"{pod.priority:,}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Where two runs part; None where a run has no further decision. same: equal ones before."""
+
+    a: trace_pb2.Decision | None
+    b: trace_pb2.Decision | None
+    same: int
+
+
+def first_divergence(a: RunDirectory, b: RunDirectory) -> Divergence | None:
+    """Return where the runs part, None where they decided the same.
+
+    Decisions are the same where the same befell the same pod (by namespace and name) at the same
+    time since the run's beginning. Words that count nodes are no decision, and neither are scores
+    and ties.
+    """
+    pairs = itertools.zip_longest(_identified(a), _identified(b), fillvalue=(None, None))
+    for same, ((what_a, one), (what_b, other)) in enumerate(pairs):
+        if what_a != what_b:
+            return Divergence(a=one, b=other, same=same)
+    return None
+
+
+def start_ns(run: RunDirectory) -> int:
+    """Return when a run's history begins, 0 for an empty one."""
+    return next((round_.at_ns for round_ in run.rounds()), 0)
+
+
+def told(decision: trace_pb2.Decision) -> str:
+    """Return a decision as a sentence's end, such as "bound default/web-0 to node-1"."""
+    observed = decision.observed
+    key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
+    match observed.WhichOneof("observed"):
+        case "scheduled":
+            text = f"bound {key} to {observed.scheduled.node_name}"
+        case "nominated":
+            victims = [f"{each.namespace}/{each.name}" for each in observed.nominated.victims]
+            node = observed.nominated.node_name
+            text = f"nominated {key} for {node}" if node else f"cleared the nomination of {key}"
+            text += f", to preempt {', '.join(victims)}" if victims else ""
+        case "preempted":
+            by = observed.preempted.by
+            text = f"preempted {key} for {by.namespace}/{by.name}"
+        case "evicted":
+            text = f"evicted {key} on {observed.evicted.node_name}"
+        case "failed_scheduling":
+            text = f"found no node for {key}"
+        case "condition_changed":
+            change = observed.condition_changed
+            text = f"set {change.type} of node {key} to {change.status}"
+        case case:
+            text = f"had {key} {(case or 'changed').replace('_', ' ')}"
+    return f"{text} (refused: {decision.refused})" if decision.refused else text
+
+
+def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
+    begin_ns = start_ns(run)
+    for decision in run.decisions():
+        yield _identity(decision, begin_ns), decision
+
+
+def _identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
+    observed = decision.observed
+    case = observed.WhichOneof("observed")
+    named = (observed.object.kind, observed.object.namespace, observed.object.name)
+    return (decision.at_ns - begin_ns, case, named, _detail(observed, case), bool(decision.refused))
+
+
+def _detail(observed: trace_pb2.Observed, case: str | None) -> Hashable:
+    match case:
+        case "scheduled":
+            return observed.scheduled.node_name
+        case "nominated":
+            victims = tuple((v.namespace, v.name) for v in observed.nominated.victims)
+            return observed.nominated.node_name, victims
+        case "preempted":
+            return observed.preempted.node_name, observed.preempted.by.name
+        case "evicted":
+            return observed.evicted.node_name, observed.evicted.signal
+        case "finished":
+            return observed.finished.phase
+        case "condition_changed":
+            return observed.condition_changed.type, observed.condition_changed.status
+    return ""

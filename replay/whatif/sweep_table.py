@@ -7,8 +7,26 @@ import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 
 from replay.whatif.sweep import Finished
+
+_ROW, _TOP, _LEFT, _WIDE, _RIGHT = 34, 56, 250, 460, 110
+_STYLE = """
+text { font: 13px system-ui, sans-serif; fill: #1f2328 }
+.title { font-size: 15px; font-weight: 600 }
+.bar { fill: #3b6fb6 }
+.whisker { stroke: #1f2328; stroke-width: 1.5 }
+.axis { stroke: #c5ccd3; stroke-width: 1 }
+.ground { fill: #ffffff }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3 }
+  .bar { fill: #6ea0e8 }
+  .whisker { stroke: #e6edf3 }
+  .axis { stroke: #444c56 }
+  .ground { fill: #0d1117 }
+}
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,3 +105,72 @@ def _summed(values: Sequence[float]) -> Summed:
         most=max(values),
         count=count,
     )
+
+
+def plot(rows: Sequence[Row], figure: str, unit: str) -> str:
+    """Return the plot of a figure as SVG; places without it have no bar.
+
+    A bar where the scale begins at 0, and a point where it does not.
+    """
+    found = [(row, row.figures[figure]) for row in rows if figure in row.figures]
+    low, high = _scale([each for _, each in found])
+    height = _TOP + _ROW * len(found) + 44
+    width = _LEFT + _WIDE + _RIGHT
+    label = f"{figure}{', ' + unit if unit else ''}: mean and deviation over the runs of a place"
+    parts = [
+        _open(width, height, label),
+        f"<style>{_STYLE}</style>",
+        f'<rect class="ground" width="{width}" height="{height}"/>',
+        f'<text class="title" x="16" y="28">{escape(label)}</text>',
+    ]
+    for index, (row, summed) in enumerate(found):
+        parts += _bar(row, summed, _TOP + index * _ROW, low, high)
+    base = _TOP + _ROW * len(found) + 4
+    parts.append(f'<line class="axis" x1="{_LEFT}" x2="{_LEFT + _WIDE}" y1="{base}" y2="{base}"/>')
+    for value, x in ((low, _LEFT), (high, _LEFT + _WIDE)):
+        parts.append(f'<text x="{x}" y="{base + 20}" text-anchor="middle">{value:,.4g}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _bar(row: Row, summed: Summed, y: int, low: float, high: float) -> list[str]:
+    def at(value: float) -> float:
+        share = (value - low) / (high - low) if high > low else 1.0
+        return round(_LEFT + _WIDE * min(1.0, max(0.0, share)), 1)
+
+    name = ", ".join(_short(value) for _, value in row.place) or "all"
+    middle, x = y + 12, at(summed.mean)
+    said = f"{summed.mean:,.4g} ± {summed.deviation:,.2g}"
+    if low == 0:
+        mark = f'<rect class="bar" x="{_LEFT}" y="{y}" width="{x - _LEFT:.1f}" height="24"/>'
+    else:
+        mark = f'<circle class="bar" cx="{x}" cy="{middle}" r="6"/>'
+    first, last = at(summed.mean - summed.deviation), at(summed.mean + summed.deviation)
+    return [
+        f'<text x="{_LEFT - 10}" y="{y + 17}" text-anchor="end">{escape(name)}</text>',
+        mark,
+        f'<line class="whisker" x1="{first}" x2="{last}" y1="{middle}" y2="{middle}"/>',
+        f'<text x="{max(x, last) + 8}" y="{y + 17}">{said}</text>',
+    ]
+
+
+def _open(width: int, height: int, label: str) -> str:
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(label)}">'
+    )
+
+
+def _scale(found: Sequence[Summed]) -> tuple[float, float]:
+    """Return the ends of the scale: from 0, unless the values lie close together far from it."""
+    if not found:
+        return 0.0, 1.0
+    least, most = min(each.least for each in found), max(each.most for each in found)
+    low = 0.0 if least < 0.7 * most or least < 0 else least - 0.3 * (most - least)
+    low = min(low, least)
+    return low, most if most > low else low + 1.0
+
+
+def _short(value: str) -> str:
+    """Return a value as a label: of a path its last part, and of anything its last letters."""
+    last = value.rpartition("/")[2] or value
+    return last if len(last) <= 30 else f"...{last[-27:]}"

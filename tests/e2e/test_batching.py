@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.attempts import one_by_one
 from reprieve.scheduler.v1alpha1.scheduler_pb2 import RoundOutcomes
 from reprieve.scheduler.v1alpha1.scheduler_pb2 import SchedulerConfig as Config

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.compare.comparison import Comparison
-from replay.compare.findings import Outcome, Report
+from replay.compare.comparison import Comparison, Outcome, Report
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Kind
-from replay.compare.run import CompareSettings, compare_recorded
-from replay.compare.scheduler import JudgingScheduler
+from replay.compare.run import CompareSettings, JudgingScheduler, compare_recorded
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from tests.e2e.commands import REFUSED, reprieve
 from tests.e2e.replays import SHARED

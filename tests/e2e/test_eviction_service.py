@@ -13,7 +13,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
 from replay.conform.eviction import DEADLINE_S
-from replay.conform.eviction_messages import pod_message
+from replay.conform.eviction_scripts import pod_message
 from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub

@@ -9,8 +9,7 @@ import grpc
 import pytest
 
 from replay.conform.eviction import eviction_difference
-from replay.conform.eviction_messages import ScriptedNode, config_message
-from replay.conform.eviction_scripts import step_difference
+from replay.conform.eviction_scripts import ScriptedNode, config_message, step_difference
 from replay.conform.vectors import Json
 from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
 from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb

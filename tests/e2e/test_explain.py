@@ -20,8 +20,7 @@ from replay.explain.explain import explain
 from replay.explain.explanation import Explanation
 from replay.explain.table import print_explanation
 from replay.explain.target import Wish, attempt_of
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.run_directory import HISTORY, RunDirectory
 from replay.runner import Settings, run_replay
 from replay.world.models import Models

@@ -11,8 +11,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
 from replay.explain.target import Wish, attempt_of
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results import checkpoints
 from replay.results.checkpoints import checkpoints_in
 from replay.results.run_directory import RunDirectory

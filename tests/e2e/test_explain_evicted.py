@@ -11,11 +11,11 @@ from rich.console import Console
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.main import command
-from replay.explain.eviction_table import print_eviction
 from replay.explain.explain import explain
 from replay.explain.explanation import Eviction, RankedPod
+from replay.explain.table import print_eviction
 from replay.explain.target import Wish
-from replay.generate.options import SECOND_NS
+from replay.generate.workload import SECOND_NS
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from reprieve.kube.v1alpha1 import node_pb2, object_pb2

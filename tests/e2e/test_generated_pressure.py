@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.e2e.replays import run
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as queue_rpc
 from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub

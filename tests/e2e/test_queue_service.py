@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from replay.conform.queue import DEADLINE_S, StreamClient, UnaryClient, operation
-from replay.conform.queue_messages import pod_message
+from replay.conform.queue_scripts import pod_message
 from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb

@@ -10,8 +10,13 @@ import pytest
 from google.protobuf.message import Message
 
 from replay.conform.queue import StreamClient, UnaryClient, operation
-from replay.conform.queue_messages import ScriptedQueue, config_message, seen_result
-from replay.conform.queue_scripts import Json, difference_of
+from replay.conform.queue_scripts import (
+    Json,
+    ScriptedQueue,
+    config_message,
+    difference_of,
+    seen_result,
+)
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2

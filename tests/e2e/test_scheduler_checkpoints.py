@@ -10,8 +10,7 @@ import grpc
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.attempts import one_by_one
 from replay.runner import Settings, run_replay
 from replay.world.models import Models

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.runner import Settings, run_replay
 from services.telemetry.sampling import Sampling
 from tests.otlp_collector import running_collector

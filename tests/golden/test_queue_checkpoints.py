@@ -9,8 +9,7 @@ import orjson
 import pytest
 from google.protobuf.message import Message
 
-from replay.conform.queue_messages import ScriptedQueue, config_message
-from replay.conform.queue_scripts import difference_of
+from replay.conform.queue_scripts import ScriptedQueue, config_message, difference_of
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.session.v1alpha1 import session_pb2

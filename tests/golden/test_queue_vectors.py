@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from replay.conform.queue_scripts import difference_of, refusing_plugins, summary
-from replay.conform.vectors import RECORDED, read_vectors
+from replay.conform.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
@@ -29,6 +29,7 @@ from services.queue.core.outcome import AlreadyPresent, Closed, Requeued, WouldB
 from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
 from services.queue.core.registrations import Registration
 from services.queue.core.scheduling_queue import SchedulingQueue
+from tests.vectors import read_vectors
 
 NS_PER_MS = 1_000_000
 BACKOFF_TICK_NS = 1_000_000_000

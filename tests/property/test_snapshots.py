@@ -18,10 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.importers import watch
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
 from replay.importers.recording.change import (
     Change,
@@ -32,8 +30,9 @@ from replay.importers.recording.change import (
     phase,
     uid,
 )
-from replay.importers.recording.follow import followed
+from replay.importers.recording.interpreter import followed
 from replay.importers.recording.survey import TERMINAL
+from replay.importers.records import Issues
 from replay.importers.registry import open_trace
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay

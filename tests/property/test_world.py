@@ -12,8 +12,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.generate.options import SECOND_NS, GenerateOptions
-from replay.generate.workload import generate
+from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.pod_record import controller_uid

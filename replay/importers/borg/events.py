@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum, IntEnum
+from typing import ClassVar
 
 AFTER_US = 2**53
 """From here on a time means "after the window", which is written as 2^63-1, or 2^64-1."""
@@ -73,15 +74,23 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEvent:
+class Event:
+    """A line of a table; events of one time come in the order of their ranks."""
+
+    rank: ClassVar[Rank]
+    at_us: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEvent(Event):
     """A change of a task. `machine` "" is none; `apart`: not on a machine with its like.
 
     `in_alloc`: it uses what a reservation holds, and nothing of a machine. `is_repaired`: the
     trace's makers put the event in where they had none.
     """
 
-    at_us: int
-    where: str
+    rank = Rank.TASK
     key: Key
     change: TaskChange
     machine: str = ""
@@ -93,71 +102,57 @@ class TaskEvent:
     in_alloc: bool = False
     is_repaired: bool = False
     constraints: tuple[Constraint, ...] = ()
-    rank: Rank = Rank.TASK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineEvent:
+class MachineEvent(Event):
     """A change of a machine; unknown sizes are None."""
 
-    at_us: int
-    where: str
+    rank = Rank.MACHINE
     machine: str
     change: MachineChange
     cpu: Decimal | None
     memory: Decimal | None
-    rank: Rank = Rank.MACHINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttributeEvent:
+class AttributeEvent(Event):
     """An attribute of a machine is set, or taken away (`value` None)."""
 
-    at_us: int
-    where: str
+    rank = Rank.ATTRIBUTE
     machine: str
     name: str
     value: str | None
-    rank: Rank = Rank.ATTRIBUTE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintEvent:
+class ConstraintEvent(Event):
     """A constraint of a task that is submitted at that time."""
 
-    at_us: int
-    where: str
+    rank = Rank.CONSTRAINT
     key: Key
     constraint: Constraint
-    rank: Rank = Rank.CONSTRAINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitEvent:
+class LimitEvent(Event):
     """How many tasks of a collection may be on a machine, or a switch; 0: any number."""
 
-    at_us: int
-    where: str
+    rank = Rank.CONSTRAINT
     collection: int
     per_machine: int
     per_switch: int
     ended: bool
-    rank: Rank = Rank.CONSTRAINT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsageEvent:
+class UsageEvent(Event):
     """What a task used from `at_us` on."""
 
-    at_us: int
-    where: str
+    rank = Rank.USAGE
     key: Key
     cpu: Decimal | None
     memory: Decimal | None
-    rank: Rank = Rank.USAGE
-
-
-Event = TaskEvent | MachineEvent | AttributeEvent | ConstraintEvent | LimitEvent | UsageEvent
 
 
 def merged(tables: Iterable[Iterable[Event]]) -> Iterator[Event]:

@@ -7,56 +7,42 @@ as observations and never fed. A task's record is written when its end is known,
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from replay.importers.borg.events import (
-    AFTER_US,
-    AttributeEvent,
-    Constraint,
-    ConstraintEvent,
-    Event,
-    Key,
-    LimitEvent,
-    MachineEvent,
-    TaskChange,
-    TaskEvent,
-    UsageEvent,
+from replay.importers.borg import events as ev
+from replay.importers.borg.pods import (
+    Machines,
+    Task,
+    class_name,
+    node_name,
+    note_usage,
+    task_pod,
+    usage_profile,
 )
-from replay.importers.borg.evictions import Evictions
-from replay.importers.borg.machines import Machines, node_name
-from replay.importers.borg.pods import Task, priority_class, task_pod
-from replay.importers.borg.usage import note_usage, usage_profile
 from replay.importers.drafts import Drafts
-from replay.importers.issues import Issues
 from replay.importers.options import ImportOptions
-from replay.importers.provenance import header_of
-from replay.importers.records import Numbering, Templates
+from replay.importers.records import Issues, header_of
 from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import (
-    Delete,
-    Finished,
-    Observed,
-    PodCreate,
-    PodLife,
-    Record,
-    Scheduled,
-)
+from reprieve.trace.v1alpha1 import trace_pb2
 
 _US_NS = 1000
 _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
 # Of what happens at one time: what pods need, pods, what is told of them.
 _NODES, _USAGE, _PODS, _UPDATES, _OBSERVED, _DELETES = range(1, 7)
+_NEAR_US = 5_000_000
+_Happened = tuple[int, str, Task]
+"""When something happened, us, on which machine and to whom."""
 
 
 def borg_trace(
     name: str,
     paths: Sequence[Path],
-    events: Iterable[Event],
+    events: Iterable[ev.Event],
     issues: Issues,
     options: ImportOptions,
-) -> Iterator[Record]:
+) -> Iterator[trace_pb2.Record]:
     """Yield the trace of events that come in order of time. Raises what reading them raises.
 
     Memory is bounded by the tasks that are alive at a time, and by machines.
@@ -65,18 +51,14 @@ def borg_trace(
     header.times_recorded = True
     header.cpu_milli_per_unit = options.unit_cpu_milli
     header.memory_bytes_per_unit = options.unit_memory_bytes
-    numbering = Numbering()
     with Drafts() as drafts:
         trace = _Trace(drafts, issues, options)
         for event in events:
             trace.take(event)
         trace.end()
         header.window_end_ns = trace.now_us * _US_NS
-        yield numbering.header(header)
-        for priority in sorted(trace.priorities):
-            yield numbering.record(0, create=priority_class(priority))
-        yield from drafts.records(numbering, Templates(numbering))
-    yield from numbering.issues(issues)
+        classes = {class_name(priority): priority for priority in sorted(trace.priorities)}
+        yield from drafts.trace(header, classes, issues)
 
 
 class _Trace:
@@ -88,39 +70,39 @@ class _Trace:
         self._options = options
         self._machines = Machines(options, issues)
         self._evictions = Evictions(self._machines.removed_us)
-        self._alive: dict[Key, Task] = {}
-        self._dead: OrderedDict[Key, Task] = OrderedDict()
-        self._constraints: dict[Key, list[Constraint]] = {}
-        self._limits: dict[int, LimitEvent] = {}
+        self._alive: dict[ev.Key, Task] = {}
+        self._dead: OrderedDict[ev.Key, Task] = OrderedDict()
+        self._constraints: dict[ev.Key, list[ev.Constraint]] = {}
+        self._limits: dict[int, ev.LimitEvent] = {}
         self._profiles = 0
         self._tasks = 0
 
-    def take(self, event: Event) -> None:
+    def take(self, event: ev.Event) -> None:
         """Take the next event."""
-        if event.at_us >= AFTER_US:
+        if event.at_us >= ev.AFTER_US:
             self._issues.add("after-window", event.where, "after the window: left out")
             return
         if event.at_us > self.now_us:
             self._pass_time(event.at_us)
         match event:
-            case TaskEvent():
+            case ev.TaskEvent():
                 self._task(event)
-            case MachineEvent():
+            case ev.MachineEvent():
                 for record in self._machines.change(event):
                     self._drafts.add(record, _NODES)
-            case AttributeEvent():
+            case ev.AttributeEvent():
                 for record in self._machines.attribute(event):
                     self._drafts.add(record, _NODES)
-            case ConstraintEvent():
+            case ev.ConstraintEvent():
                 self._constraints.setdefault(event.key, []).append(event.constraint)
-            case LimitEvent():
+            case ev.LimitEvent():
                 self._limit(event)
-            case UsageEvent():
+            case ev.UsageEvent():
                 self._use(event)
 
     def end(self) -> None:
         """Write what is left: tasks that were alive at the end."""
-        self._tell_evictions(AFTER_US)
+        self._tell_evictions(ev.AFTER_US)
         for task in [*self._alive.values(), *self._dead.values()]:
             self._close_at_end(task)
 
@@ -135,7 +117,7 @@ class _Trace:
             del self._dead[key]
             self._close_at_end(task)
 
-    def _task(self, event: TaskEvent) -> None:
+    def _task(self, event: ev.TaskEvent) -> None:
         if event.in_alloc:
             message = "tasks within a reservation are left out: the reservation holds the room"
             self._issues.add("in-alloc", event.where, message)
@@ -143,11 +125,11 @@ class _Trace:
         if event.is_repaired:
             message = "an event that the trace's makers put in for a missing one: taken"
             self._issues.add("missing-info", event.where, message)
-        if event.change is TaskChange.SUBMIT:
+        if event.change is ev.TaskChange.SUBMIT:
             self._submit(event)
             return
         task = self._alive.get(event.key)
-        if task is None and event.change is TaskChange.SCHEDULE:
+        if task is None and event.change is ev.TaskChange.SCHEDULE:
             message = "scheduled and never submitted: taken as submitted then"
             self._issues.add("no-submit", event.where, message)
             task = self._submit(event)
@@ -159,7 +141,7 @@ class _Trace:
             return
         self._change(task, event)
 
-    def _submit(self, event: TaskEvent) -> Task:
+    def _submit(self, event: ev.TaskEvent) -> Task:
         task = self._alive.get(event.key)
         if task is not None:
             self._issues.add("duplicate-submit", event.where, "submitted, and was alive: left out")
@@ -179,7 +161,7 @@ class _Trace:
         self._alive[event.key] = task
         return task
 
-    def _limit(self, event: LimitEvent) -> None:
+    def _limit(self, event: ev.LimitEvent) -> None:
         if event.ended:
             self._limits.pop(event.collection, None)
             return
@@ -190,84 +172,84 @@ class _Trace:
         if event.per_machine or event.per_switch:
             self._limits[event.collection] = event
 
-    def _change(self, task: Task, event: TaskEvent) -> None:
+    def _change(self, task: Task, event: ev.TaskEvent) -> None:
         match event.change:
-            case TaskChange.QUEUE:
+            case ev.TaskChange.QUEUE:
                 task.queued = task.queued or task.enabled_us is None
-            case TaskChange.ENABLE:
+            case ev.TaskChange.ENABLE:
                 task.enabled_us = event.at_us if task.enabled_us is None else task.enabled_us
-            case TaskChange.SCHEDULE:
+            case ev.TaskChange.SCHEDULE:
                 self._schedule(task, event)
-            case TaskChange.UPDATE:
+            case ev.TaskChange.UPDATE:
                 message = "a task's requests were changed: they stay as submitted"
                 self._issues.add("not-simulated", event.where, message)
-            case TaskChange.EVICT | TaskChange.FAIL:
+            case ev.TaskChange.EVICT | ev.TaskChange.FAIL:
                 self._stop(task, event)
             case _:
                 self._finish(task, event)
 
-    def _schedule(self, task: Task, event: TaskEvent) -> None:
+    def _schedule(self, task: Task, event: ev.TaskEvent) -> None:
         self._alive[task.key] = task
         task.dead_us, task.running_us, task.machine = None, event.at_us, event.machine
         if event.at_us == 0 == task.submit.at_us and self._machines.has(event.machine):
             task.first_machine = event.machine
             return
-        scheduled = Scheduled(node_name=node_name(event.machine), waited_ns=-1)
+        scheduled = trace_pb2.Scheduled(node_name=node_name(event.machine), waited_ns=-1)
         self._observe(task, event, scheduled=scheduled)
         self._evictions.scheduled(task, event.at_us)
 
-    def _stop(self, task: Task, event: TaskEvent) -> None:
+    def _stop(self, task: Task, event: ev.TaskEvent) -> None:
         """End a run after which the task may be submitted again."""
         task.stop(event.at_us)
-        task.dead_us, task.failed = event.at_us, event.change is TaskChange.FAIL
+        task.dead_us, task.failed = event.at_us, event.change is ev.TaskChange.FAIL
         self._alive.pop(task.key, None)
         self._dead[task.key] = task
         if task.failed:
-            finished = Finished(phase="Failed", reason="FAIL")
+            finished = trace_pb2.Finished(phase="Failed", reason="FAIL")
             self._observe(task, event, finished=finished)
         else:
             self._evictions.evicted(task, event.machine or task.machine, event.at_us)
 
-    def _finish(self, task: Task, event: TaskEvent) -> None:
+    def _finish(self, task: Task, event: ev.TaskEvent) -> None:
         task.stop(event.at_us)
         self._alive.pop(task.key, None)
-        life = PodLife(service_time_ns=task.ran_us * _US_NS)
-        if event.change is TaskChange.KILL:
+        life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS)
+        if event.change is ev.TaskChange.KILL:
             life.censored = True
-            delete = Delete(object=task.ref(), cause="user")
-            self._drafts.add(Record(at_ns=event.at_us * _US_NS, delete=delete), _DELETES)
-        elif event.change is TaskChange.LOST:
+            delete = trace_pb2.Delete(object=task.ref(), cause="user")
+            self._drafts.add(trace_pb2.Record(at_ns=event.at_us * _US_NS, delete=delete), _DELETES)
+        elif event.change is ev.TaskChange.LOST:
             self._issues.add("lost", event.where, "the end of a task was lost: taken as its end")
         else:
-            self._observe(task, event, finished=Finished(phase="Succeeded"))
+            self._observe(task, event, finished=trace_pb2.Finished(phase="Succeeded"))
         self._write(task, life)
 
     def _close_at_end(self, task: Task) -> None:
         """Write a task whose end is not known, or that was not submitted again."""
         task.stop(self.now_us)
-        life = PodLife(service_time_ns=task.ran_us * _US_NS, fails=task.failed)
+        life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS, fails=task.failed)
         life.censored = not task.failed
         if life.censored:
             message = "no end within the trace: runs until it is deleted"
             self._issues.add("censored", task.submit.where, message)
         self._write(task, life)
 
-    def _write(self, task: Task, life: PodLife) -> None:
+    def _write(self, task: Task, life: trace_pb2.PodLife) -> None:
         at_ns = task.submit.at_us * _US_NS
         if task.usage:
             self._profiles += 1
             life.usage_id = self._profiles
             profile = usage_profile(self._profiles, task.usage, self._options)
-            self._drafts.add(Record(at_ns=at_ns, usage=profile), _USAGE)
+            self._drafts.add(trace_pb2.Record(at_ns=at_ns, usage=profile), _USAGE)
         pod = task_pod(task, self._options)
-        create = Record(at_ns=at_ns, pod_create=PodCreate(pod=pod, life=life))
+        create = trace_pb2.Record(at_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
         self._drafts.add(create, _PODS, task.number)
         if task.queued and task.enabled_us is not None:
             del pod.spec.scheduling_gates[:]
-            update = Record(at_ns=task.enabled_us * _US_NS, update=Object(pod=pod))
+            update = trace_pb2.Record(at_ns=task.enabled_us * _US_NS, update=Object(pod=pod))
             self._drafts.add(update, _UPDATES)
 
-    def _use(self, event: UsageEvent) -> None:
+    def _use(self, event: ev.UsageEvent) -> None:
         task = self._alive.get(event.key)
         if task is None or task.running_us is None:
             message = "usage of a task that does not run: left out"
@@ -276,10 +258,58 @@ class _Trace:
             message = "usage of a long run: neighbouring windows are put together, the larger kept"
             self._issues.add("merged-usage", event.where, message)
 
-    def _observe(self, task: Task, event: TaskEvent, **what: object) -> None:
-        observed = Observed(object=task.ref(), **what)  # type: ignore[arg-type]  # one of its oneof
-        self._drafts.add(Record(at_ns=event.at_us * _US_NS, observed=observed), _OBSERVED)
+    def _observe(self, task: Task, event: ev.TaskEvent, **what: object) -> None:
+        observed = trace_pb2.Observed(object=task.ref(), **what)  # type: ignore[arg-type]  # one of its oneof
+        self._drafts.add(trace_pb2.Record(at_ns=event.at_us * _US_NS, observed=observed), _OBSERVED)
 
     def _tell_evictions(self, until_us: int) -> None:
         for record in self._evictions.decided(until_us):
             self._drafts.add(record, _OBSERVED)
+
+
+class Evictions:
+    """Finds out why tasks were evicted, which the traces do not tell.
+
+    What happened beside an eviction tells: its machine was removed within five seconds; a task of
+    higher priority was scheduled on its machine at the same instant; or neither, which leaves
+    overcommitment and errors of disks.
+    """
+
+    def __init__(self, removed_us: Mapping[str, int]) -> None:
+        self._removed_us = removed_us
+        self._waiting: deque[_Happened] = deque()
+        self._scheduled: deque[_Happened] = deque()
+
+    def scheduled(self, task: Task, at_us: int) -> None:
+        """Note that a task was scheduled."""
+        self._scheduled.append((at_us, task.machine, task))
+
+    def evicted(self, task: Task, machine: str, at_us: int) -> None:
+        """Note an eviction."""
+        self._waiting.append((at_us, machine, task))
+
+    def decided(self, now_us: int) -> Iterator[trace_pb2.Record]:
+        """Yield observations of the evictions that are old enough to be judged."""
+        while self._waiting and self._waiting[0][0] + _NEAR_US < now_us:
+            at_us, machine, task = victim = self._waiting.popleft()
+            observed = trace_pb2.Observed(object=task.ref())
+            by, removed_us = self._preemptor(victim), self._removed_us.get(machine)
+            name = node_name(machine)
+            if removed_us is not None and abs(removed_us - at_us) <= _NEAR_US:
+                observed.removed.cause = "node-lost"
+            elif by is not None:
+                observed.preempted.CopyFrom(trace_pb2.Preempted(by=by.ref(), node_name=name))
+            else:
+                observed.evicted.CopyFrom(trace_pb2.Evicted(node_name=name, message="EVICT"))
+            yield trace_pb2.Record(at_ns=at_us * _US_NS, observed=observed)
+        oldest_us = self._waiting[0][0] if self._waiting else now_us
+        while self._scheduled and self._scheduled[0][0] < oldest_us:
+            self._scheduled.popleft()
+
+    def _preemptor(self, victim: _Happened) -> Task | None:
+        at_us, machine, evicted = victim
+        for then_us, there, task in self._scheduled:
+            is_here = then_us == at_us and there == machine
+            if is_here and task.submit.priority > evicted.submit.priority:
+                return task
+        return None

@@ -7,15 +7,15 @@ params, unrollWorkloadTemplate) and operations.go (patchParams, resolveTemplateP
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from replay.importers.recording.change import Raw, part
 from replay.trace.errors import TraceError
 
-Raw = Mapping[str, Any]
 COUNT_MAX = 10_000_000
 _DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNITS_NS = {
@@ -37,7 +37,7 @@ class Workload:
         self.case = case
         self.raw = workload
         self._given = dict(given)
-        self._params = {**_mapping(workload, "params"), **given}
+        self._params = {**part(workload, "params"), **given}
         self._used: set[str] = set()
 
     def operations(self) -> Iterator[Operation]:
@@ -134,7 +134,7 @@ class Operation:
 
     def mapping(self, name: str) -> Raw:
         """Return a mapping; an empty one where it is absent."""
-        return _mapping(self._fields, name.lower())
+        return part(self._fields, name.lower())
 
     def flag(self, name: str) -> bool:
         """Return a flag, or what the parameter that stands for it says."""
@@ -211,11 +211,6 @@ def _cases(path: Path, text: str) -> dict[str, Raw]:
 def _workloads(case: Raw) -> dict[str, Raw]:
     known = (each for each in _list(case, "workloads") if isinstance(each, dict))
     return {str(each.get("name")): each for each in known}
-
-
-def _mapping(raw: Raw, name: str) -> Raw:
-    value = raw.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _list(raw: Raw, name: str) -> Sequence[Any]:

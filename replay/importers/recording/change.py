@@ -146,6 +146,22 @@ def phase(raw: Raw) -> str:
     return str(part(raw, "status").get("phase") or "")
 
 
+def node_name(raw: Raw) -> str:
+    """Return the node that a pod is bound to, "" for none."""
+    return str(part(raw, "spec").get("nodeName") or "")
+
+
+def nominated_node(raw: Raw) -> str:
+    """Return the node that a pod is nominated to, "" for none."""
+    return str(part(raw, "status").get("nominatedNodeName") or "")
+
+
+def disruption(raw: Raw) -> str:
+    """Return why a pod is about to be terminated by the cluster, "" where it is not."""
+    target = condition(raw, "DisruptionTarget")
+    return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
 def deletion_asked(raw: Raw) -> bool:
     """Tell whether the object's deletion was asked for."""
     return bool(meta(raw).get("deletionTimestamp"))
@@ -161,6 +177,11 @@ def asked_ns(raw: Raw) -> int | None:
     """Return when an object's deletion was asked for: its deletionTimestamp less its grace."""
     gone_ns = time_ns(meta(raw).get("deletionTimestamp"))
     return None if gone_ns is None else gone_ns - (grace_s(raw) or 0) * SECOND_NS
+
+
+def without_status(raw: Raw) -> Raw:
+    """Return the object without its status."""
+    return {name: value for name, value in raw.items() if name != "status"}
 
 
 def user_part(raw: Raw) -> tuple[object, ...]:

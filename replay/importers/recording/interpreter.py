@@ -6,21 +6,32 @@ second one writes the records. Memory is bounded by the number of objects, not b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from replay.importers.issues import Issues
-from replay.importers.options import ImportOptions
-from replay.importers.recording.change import Change, kind
-from replay.importers.recording.follow import FOLLOWED, followed, moment_ns
-from replay.importers.recording.history import History, Step
-from replay.importers.recording.lives import pod_life
-from replay.importers.recording.objects import ObjectReading
-from replay.importers.recording.output import Output
-from replay.importers.recording.pods import PodReading
-from replay.importers.recording.survey import ObjectFacts, Survey, survey
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from replay.importers.options import SECOND_NS, ImportOptions, Moment
+from replay.importers.recording.change import (
+    Change,
+    ChangeType,
+    disruption,
+    kind,
+    node_name,
+    part,
+    rfc3339,
+    uid,
+)
+from replay.importers.recording.history import History, Output, Step
+from replay.importers.recording.readings import ObjectReading, PodReading
+from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
+from replay.importers.records import Issues
+from replay.trace.errors import TraceError
 from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Header, Record
+
+Changes = Callable[[Issues], Iterable[Change]]
+FOLLOWED = "followed"
+"""The kind of the issue that counts what stands as recorded."""
+_WORDS = {"bound": "bindings", "preempted": "preemptions", "evicted": "evictions by kubelets"}
 
 
 def interpret(
@@ -62,9 +73,8 @@ def interpret(
 
 def _no_earlier(step: Step, start_ns: int) -> Step:
     """Let what was there before stand at the recording's beginning."""
-    if step.initial and step.old is None:
-        return replace(step, at_ns=start_ns)
-    return step if step.at_ns >= start_ns else replace(step, at_ns=start_ns)
+    was_there = step.initial and step.old is None
+    return replace(step, at_ns=start_ns) if was_there or step.at_ns < start_ns else step
 
 
 def _expected(facts: Survey, output: Output) -> Iterator[Record]:
@@ -76,7 +86,94 @@ def _expected(facts: Survey, output: Output) -> Iterator[Record]:
 
 
 def _controller_pod(made: ObjectFacts, facts: Survey) -> ControllerPod:
-    kind_, namespace, name = facts.controllers[made.owner_uid]
     life = pod_life(made, facts.end_ns) if made.kind == "Pod" else None
-    owner = ObjectRef(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
+    owner = facts.owner_of(made)
     return ControllerPod(owner=owner, ordinal=made.ordinal, life=life, name=made.name)
+
+
+def moment_ns(moment: Moment, where: str, start_ns: int, end_ns: int) -> int:
+    """Return a moment of a recording, ns since 1970. Raises TraceError for one that is not in it.
+
+    `start_ns` and `end_ns` are the recording's own.
+    """
+    since_ns = moment.since_start_ns
+    at_ns = start_ns + since_ns if since_ns is not None else moment.at_ns
+    if at_ns > end_ns:
+        span = f"after {(end_ns - start_ns) / SECOND_NS:,.1f}s, at {rfc3339(end_ns)}"
+        problem = f"--follow-until {moment}: the recording ends {span}"
+        raise TraceError(where, f"{problem}; give a moment before that")
+    if at_ns < start_ns:
+        problem = f"--follow-until {moment}: the recording begins only at {rfc3339(start_ns)}"
+        raise TraceError(where, f"{problem}; give a moment after that")
+    return at_ns
+
+
+def followed(changes: Changes, until_ns: int) -> Changes:
+    """Return the changes of a recording that begins at `until_ns`, to be asked for as often.
+
+    All that was recorded up to then, decisions too, is part of the state in which the trace begins,
+    as a watch's first list would show it; what was recorded after it stays as it is. A replay of
+    such a trace begins as a kube-scheduler does that was started at that moment.
+
+    Memory is bounded by the number of objects. What stands as recorded is counted as an issue.
+    """
+
+    def cut(issues: Issues) -> Iterator[Change]:
+        return _Following(issues, until_ns).changes(changes(issues))
+
+    return cut
+
+
+class _Following:
+    def __init__(self, issues: Issues, until_ns: int) -> None:
+        self._issues = issues
+        self._until_ns = until_ns
+        self._there: dict[str, Change] = {}
+        self._decided: Counter[str] = Counter()
+
+    def changes(self, recorded: Iterable[Change]) -> Iterator[Change]:
+        """Yield what stands at the moment, in the order in which it came, and then the rest."""
+        history, rest = History(Issues()), iter(recorded)
+        first: Change | None = None
+        for change in rest:
+            if not change.initial and change.at_ns > self._until_ns:
+                first = change
+                break
+            for step in history.follow(change):
+                self._take(step)
+        self._tell()
+        yield from self._there.values()
+        if first is not None:
+            yield first
+            yield from rest
+
+    def _take(self, step: Step) -> None:
+        self._decided.update(_decided(step))
+        if step.deleted:
+            self._there.pop(uid(step.new), None)
+            return
+        self._there[uid(step.new)] = Change(
+            at_ns=self._until_ns,
+            type=ChangeType.ADDED,
+            raw=step.new,
+            initial=True,
+            where=step.where,
+        )
+
+    def _tell(self) -> None:
+        counts = ", ".join(f"{self._decided[name]:,} {words}" for name, words in _WORDS.items())
+        message = f"the recording is followed until {rfc3339(self._until_ns)}: {counts} stand"
+        self._issues.add(FOLLOWED, "", f"{message} as recorded, and what comes after is free")
+
+
+def _decided(step: Step) -> Iterator[str]:
+    """Yield what a step of a pod shows that the recorded cluster had decided."""
+    if kind(step.new) != "Pod" or step.initial:
+        return
+    old, new = step.old or {}, step.new
+    if node_name(new) and not node_name(old):
+        yield "bound"
+    if disruption(new) == "PreemptionByScheduler" != disruption(old):
+        yield "preempted"
+    if part(new, "status").get("reason") == "Evicted" != part(old, "status").get("reason"):
+        yield "evicted"

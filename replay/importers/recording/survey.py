@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from replay.importers.issues import Issues
 from replay.importers.recording.change import (
     Change,
     Raw,
@@ -20,6 +19,7 @@ from replay.importers.recording.change import (
     key,
     kind,
     meta,
+    node_name,
     part,
     parts,
     phase,
@@ -27,6 +27,9 @@ from replay.importers.recording.change import (
     uid,
 )
 from replay.importers.recording.history import History, Step
+from replay.importers.records import Issues
+from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.trace.v1alpha1.trace_pb2 import PodLife
 
 TERMINAL = frozenset({"Succeeded", "Failed"})
 _OF_PODS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -72,6 +75,11 @@ class Survey:
     objects: dict[str, ObjectFacts] = field(default_factory=dict)
     controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
+
+    def owner_of(self, made: ObjectFacts) -> ObjectRef:
+        """Return the controller that made an object."""
+        kind_, namespace, name = self.controllers[made.owner_uid]
+        return ObjectRef(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
 
 
 def survey(changes: Iterable[Change]) -> Survey:
@@ -154,7 +162,7 @@ class _Surveyor:
         facts = self._result.objects.get(uid(raw)) or self._register(step)
         status, at_ns = part(raw, "status"), step.at_ns
         reached = phase(raw)
-        if facts.bound_ns is None and part(raw, "spec").get("nodeName"):
+        if facts.bound_ns is None and node_name(raw):
             facts.bound_ns = _seen_ns(
                 step, condition(raw, "PodScheduled").get("lastTransitionTime")
             )
@@ -200,3 +208,28 @@ def created_before(raw: Raw, at_ns: int, by_ns: int) -> bool:
     """Tell whether the object was made more than `by_ns` before `at_ns`."""
     created = time_ns(meta(raw).get("creationTimestamp"))
     return created is not None and at_ns - created > by_ns
+
+
+def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
+    """Return the life of a pod; None where nothing is known of it. `end_ns` ends the recording.
+
+    Service time is from Running to the end. A pod that was asked to stop, was evicted or still ran
+    at the end of the recording would have run longer: its service time is a lower bound.
+    """
+    life = PodLife()
+    ran_ns = facts.running_ns
+    if ran_ns is not None:
+        stops = (facts.asked_ns, facts.ended_ns, facts.removed_ns, end_ns)
+        stop_ns = min(ns for ns in stops if ns is not None)
+        life.service_time_ns = max(0, stop_ns - ran_ns)
+        asked = facts.asked_ns is not None and facts.asked_ns <= stop_ns
+        ended_by_itself = facts.ended_ns == stop_ns and not asked
+        life.censored = not ended_by_itself or facts.evicted
+        life.fails = ended_by_itself and facts.failed and not facts.evicted
+        if facts.bound_ns is not None and facts.bound_ns >= facts.created_ns:
+            life.start_delay_ns = max(0, ran_ns - facts.bound_ns)
+    if facts.asked_ns is not None and facts.bound_ns is not None:
+        stopped_ns = facts.removed_ns if facts.ended_ns is None else facts.ended_ns
+        if stopped_ns is not None and stopped_ns >= facts.asked_ns:
+            life.shutdown_ns = stopped_ns - facts.asked_ns
+    return life if life.ByteSize() else None

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from replay.bundled import bundled
-from replay.cli.demo_command import command as demo
 from replay.cli.errors import REFUSED, ExitError
-from replay.cli.examples_command import command as examples
+from replay.cli.examples_command import demo_command as demo
+from replay.cli.examples_command import examples_command as examples
 
 ROOT = Path(__file__).resolve().parents[3]
 

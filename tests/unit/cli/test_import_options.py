@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from replay.cli import traces
-from replay.cli.validate_command import command
+from replay.cli.trace_commands import validate_command
+from replay.importers.options import ImportOptions
 from replay.importers.registry import IMPORTERS
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
@@ -28,7 +29,7 @@ _PODS = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1,2,0,0\n"
 def _run(path: Path, text: str, *options: str) -> tuple[int, str]:
     file = path / "trace.txt"
     file.write_text(text)
-    result = CliRunner().invoke(command, [str(file), *options])
+    result = CliRunner().invoke(validate_command, [str(file), *options])
     return result.exit_code, result.output
 
 
@@ -83,13 +84,7 @@ def test_an_option_that_means_nothing_is_refused(
 def test_the_header_tells_what_was_chosen(tmp_path: Path) -> None:
     """So that a converted trace says how it came about."""
     trace = traces.TraceArguments(
-        paths=(tmp_path / "pods.csv",),
-        format=None,
-        every_ns=None,
-        openb_timed=False,
-        openb_gpu=True,
-        qos_priorities=(),
-        others={"made_nodes": 2, "machine": "16"},
+        paths=(tmp_path / "pods.csv",), options=ImportOptions(made_nodes=2, machine="16")
     )
     (tmp_path / "pods.csv").write_text(_PODS)
     records: list[Record] = list(trace.records())

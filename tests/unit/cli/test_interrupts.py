@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from replay.cli.interrupts import Interrupts
+from replay.cli.errors import Interrupts
 
 
 def test_an_interrupt_that_was_lost_is_raised_at_the_next_safe_moment() -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from replay.cli.parameters import QOS_PRIORITY, TRACE_FILE
-from replay.cli.traces import TraceArguments
+from replay.cli.traces import TraceArguments, trace_options
 from replay.trace.writer import SUFFIXES
 
 _OPENB = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase\n"
@@ -44,14 +44,10 @@ def test_a_given_priority_replaces_one_qos_and_leaves_the_rest(tmp_path: Path) -
     """The defaults of the others stay."""
     pods = tmp_path / "pods.csv"
     pods.write_text(_OPENB + "a,1,1,0,0,,LS,Running\nb,1,1,0,0,,Burstable,Running\n")
-    trace = TraceArguments(
-        paths=(pods,),
-        format=None,
-        every_ns=0,
-        openb_timed=False,
-        openb_gpu=True,
-        qos_priorities=(("LS", 5),),
-    )
+    given: list[TraceArguments] = []
+    command = click.command(trace_options(lambda *, trace: given.append(trace)))
+    command.main([str(pods), "--qos-priority", "LS=5"], standalone_mode=False)
+    (trace,) = given
     classes = {
         record.create.priority_class.metadata.name: record.create.priority_class.value
         for record in trace.records()

@@ -11,14 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli import (
-    explain_command,
-    export_command,
-    get_command,
-    query_command,
-    report_command,
-)
+from replay.cli import explain_command, get_command
 from replay.cli.errors import REFUSED, ExitError
+from replay.cli.table_commands import export_command, query_command, report_command
 from replay.results.tables.schema import TABLES
 from tests.unit.results.small_run import small_run
 
@@ -45,7 +40,7 @@ def _refused(command: click.Command, *arguments: str) -> str:
 def test_a_query_prints_a_table(run: str) -> None:
     """NULL as kubectl prints what is absent, a mapping as labels are printed."""
     sql = "SELECT name, node_name, requests, 1.5 AS x, true AS y FROM pods ORDER BY name LIMIT 2"
-    lines = _invoke(query_command.command, run, sql).stdout.splitlines()
+    lines = _invoke(query_command, run, sql).stdout.splitlines()
     assert [line.split() for line in lines] == [
         ["NAME", "NODE_NAME", "REQUESTS", "X", "Y"],
         ["high", "worker", "cpu=2000,pods=1", "1.5", "true"],
@@ -56,17 +51,17 @@ def test_a_query_prints_a_table(run: str) -> None:
 def test_a_query_prints_json(run: str) -> None:
     """Whole numbers stay whole, also beyond 64 bits; no row is an empty list."""
     sql = "SELECT sum(at_ns) * 1000000 AS total, avg(1.5::DECIMAL(3,1)) AS mean FROM decisions"
-    (row,) = json.loads(_invoke(query_command.command, run, sql, "-o", "json").stdout)
+    (row,) = json.loads(_invoke(query_command, run, sql, "-o", "json").stdout)
     assert row["total"] > 2**63
     assert row["mean"] == 1.5
-    nothing = _invoke(query_command.command, run, "SELECT 1 AS x LIMIT 0", "-o", "json").stdout
+    nothing = _invoke(query_command, run, "SELECT 1 AS x LIMIT 0", "-o", "json").stdout
     assert json.loads(nothing) == []
 
 
 def test_a_query_prints_csv(run: str) -> None:
     """With a header; what is absent is empty, and a mapping is JSON."""
     sql = "SELECT name, node_name, requests FROM pods WHERE name = 'late'"
-    text = _invoke(query_command.command, run, sql, "-o", "csv").stdout
+    text = _invoke(query_command, run, sql, "-o", "csv").stdout
     header, row = csv.reader(text.splitlines())
     assert header == ["name", "node_name", "requests"]
     assert row[:2] == ["late", ""]
@@ -75,7 +70,7 @@ def test_a_query_prints_csv(run: str) -> None:
 
 def test_tables_are_listed_with_what_their_columns_mean(run: str) -> None:
     """Each of them, without making any."""
-    text = _invoke(query_command.command, run, "--tables").stdout
+    text = _invoke(query_command, run, "--tables").stdout
     for table in TABLES.values():
         assert f"{table.name}: a row is {table.row}" in text
         for column in table.columns:
@@ -85,14 +80,12 @@ def test_tables_are_listed_with_what_their_columns_mean(run: str) -> None:
 
 def test_a_query_without_a_question_says_what_to_do(run: str) -> None:
     """It names --tables."""
-    result = CliRunner().invoke(query_command.command, [run])
+    result = CliRunner().invoke(query_command, [run])
     assert result.exit_code == REFUSED
     assert "--tables" in result.output
 
 
-@pytest.mark.parametrize(
-    "command", [query_command.command, report_command.command, export_command.command]
-)
+@pytest.mark.parametrize("command", [query_command, report_command, export_command])
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, command: click.Command) -> None:
     """And nothing is written into it."""
     more = {"query": ["SELECT 1"], "export": ["-o", str(tmp_path / "x" / "o.json")]}
@@ -104,10 +97,10 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path, command: click.Comma
 
 def test_a_report_is_one_file(run: str, tmp_path: Path) -> None:
     """In the run, or where it is asked for."""
-    _invoke(report_command.command, run)
+    _invoke(report_command, run)
     text = (Path(run) / "report.html").read_text("utf-8")
     assert text.startswith("<!DOCTYPE html>")
-    _invoke(report_command.command, run, "-o", str(tmp_path / "r.html"))
+    _invoke(report_command, run, "-o", str(tmp_path / "r.html"))
     assert (tmp_path / "r.html").read_text("utf-8") == text
     assert sorted(each.name for each in tmp_path.iterdir()) == ["r.html", "run"]
 
@@ -115,21 +108,21 @@ def test_a_report_is_one_file(run: str, tmp_path: Path) -> None:
 def test_a_report_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -> None:
     """With the path."""
     path = str(tmp_path / "missing" / "r.html")
-    assert path in _refused(report_command.command, run, "-o", path)
+    assert path in _refused(report_command, run, "-o", path)
 
 
 def test_an_export_is_json_and_compressed_where_its_name_says_so(run: str, tmp_path: Path) -> None:
     """Both hold the same."""
     plain, packed = tmp_path / "t.json", tmp_path / "t.json.gz"
-    _invoke(export_command.command, run, "-o", str(plain))
-    _invoke(export_command.command, run, "--format", "chrome-trace", "-o", str(packed))
+    _invoke(export_command, run, "-o", str(plain))
+    _invoke(export_command, run, "--format", "chrome-trace", "-o", str(packed))
     assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
     assert len(json.loads(plain.read_bytes())["traceEvents"]) > 5
 
 
 def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -> None:
     """And nothing is left of it."""
-    assert "missing" in _refused(export_command.command, run, "-o", str(tmp_path / "missing" / "t"))
+    assert "missing" in _refused(export_command, run, "-o", str(tmp_path / "missing" / "t"))
 
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:

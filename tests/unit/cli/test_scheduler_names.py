@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli.scheduler_names import profile_names
+from replay.cli.playing import profile_names
 from replay.cli.traces import TraceArguments
 from tests.unit.importers.builders import kinds, line, make_pod
 
@@ -33,13 +33,6 @@ def test_a_recording_is_imported_for_the_schedulers_that_are_served(tmp_path: Pa
     waiting = make_pod("p", 2, spec={"schedulerName": "batch"})
     file = tmp_path / "recording.jsonl"
     file.write_bytes(line(1, "ADDED", waiting) + b"\n")
-    trace = TraceArguments(
-        paths=(file,),
-        format=None,
-        every_ns=0,
-        openb_timed=False,
-        openb_gpu=True,
-        qos_priorities=(),
-    )
+    trace = TraceArguments(paths=(file,))
     assert "pod_create" not in kinds(trace.records())
     assert "pod_create" in kinds(trace.records(["default-scheduler", "batch"]))

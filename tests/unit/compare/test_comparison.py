@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.comparison import Comparison
+from replay.compare.comparison import Comparison, Finding, Outcome, Report
 from replay.compare.explain import Reason
-from replay.compare.findings import Finding, Outcome, Report
-from replay.compare.recorded import Kind, Recording
-from replay.compare.state import Cluster
+from replay.compare.recorded import Cluster, Kind, Recording
 from replay.compare.verdict import Ground
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -29,7 +27,7 @@ class FakeJudge:
         self.bound: set[str] = set()
         self.seen: list[tuple[str, frozenset[str]]] = []
 
-    def tell(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
+    def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
         """Note which pods are on a node."""
         del at_ns
         for event in events:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from replay.compare.comparison import Outcome
 from replay.compare.evictions import judged_eviction
 from replay.compare.explain import Reason
-from replay.compare.findings import Outcome
 from replay.compare.verdict import Ground
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from tests.unit.compare.builders import node, pod, recording

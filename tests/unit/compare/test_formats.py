@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.compare.formats import Kept, kept
+from replay.compare.run import Kept, kept
 from replay.importers.registry import IMPORTERS
 from replay.trace.errors import TraceError
 

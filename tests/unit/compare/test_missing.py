@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from replay.compare.explain import Reason
-from replay.compare.missing import Missing
-from replay.compare.recorded import Kind, RecordedDecision
-from replay.compare.state import Cluster
+from replay.compare.explain import Missing, Reason
+from replay.compare.recorded import Cluster, Kind, RecordedDecision
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.pod_pb2 import Pod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.compare.texts import told
+from replay.compare.verdict import told
 
 OLD = (
     "0/9 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 node(s) had untolerated "

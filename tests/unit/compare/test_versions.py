@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.compare.versions import changed_rules
+from replay.compare.comparison import changed_rules
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,10 @@ def test_a_broken_row_is_refused_with_its_line(tmp_path: Path, row: str, problem
         _imported(tmp_path, _HEAD + row)
 
 
-def test_drafts_beyond_what_is_kept_are_merged_from_files() -> None:
-    """In order of time, then of rank, then as they were added."""
+def test_drafts_come_back_in_order() -> None:
+    """Of time, then of rank, then as they were added."""
     times = [(index * 7919) % 101 for index in range(500)]
-    with Drafts(kept_max=64) as drafts:
+    with Drafts() as drafts:
         for number, at_ns in enumerate(times):
             drafts.add(Record(at_ns=at_ns, marker=Marker(name=str(number))), rank=number % 2)
         numbering = Numbering()

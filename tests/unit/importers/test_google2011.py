@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.borg.pods import Task
-from replay.importers.borg.usage import WINDOWS_MAX, note_usage
+from replay.importers.borg.pods import WINDOWS_MAX, Task, note_usage
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.errors import TraceError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.importers.json_stream import json_values
+from replay.importers.documents import json_values
 from replay.trace.errors import TraceError
 
 _VALUES = st.recursive(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from replay.overrides.errors import OverrideError
+from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.trace.features import CONTROLLERS, pod_template
 from replay.trace.order import OrderCheck

@@ -6,13 +6,13 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from replay.record.access import Access
+from replay.importers.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
 from replay.record.frames import Folder
+from replay.record.kubeconfig import Access
 from replay.record.making import trace_of
-from replay.record.resources import RESOURCES, Resource
 from replay.record.session import Options, Recorded, State, record
-from replay.record.usage_choice import choose
+from replay.record.usage_sources import choose
 from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
 

@@ -16,8 +16,8 @@ from replay.cli import record_command
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
 from replay.cli.record_command import line
 from replay.importers.registry import open_trace
-from replay.record import live
-from replay.record.session import Recorded, State
+from replay.record import session
+from replay.record.session import Recorded, State, Wishes
 from replay.record.watcher import Told
 from tests.api_server import ApiServerDouble, Listing, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
@@ -39,7 +39,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
     )
     with ApiServerDouble(scripts) as double:
 
-        def until_all_is_told(wishes: live.Wishes, go_on: Callable[[State], bool]) -> Recorded:
+        def until_all_is_told(wishes: Wishes, go_on: Callable[[State], bool]) -> Recorded:
             before, began = double.lines, time.monotonic()
 
             def goes_on(state: State) -> bool:
@@ -50,8 +50,8 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
 
             return record_live(wishes, goes_on)
 
-        record_live = live.record_live
-        monkeypatch.setattr(live, "record_live", until_all_is_told)
+        record_live = session.record_live
+        monkeypatch.setattr(session, "record_live", until_all_is_told)
         yield double
 
 

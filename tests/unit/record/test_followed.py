@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.record.followed import GAP, Followed, Frame, GoneError, WatchError
+from replay.record.watcher import GAP, Followed, Frame, GoneError, WatchError
 from tests.api_server import Raw
 from tests.unit.importers.builders import make_pod
 from tests.unit.record.recording import event, gone, resource

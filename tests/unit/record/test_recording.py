@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.kinds import RESOURCES as CARRIED
-from replay.importers.kinds import is_carried
+from replay.importers.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
 from replay.importers.registry import open_trace
 from replay.record import session
 from replay.record.errors import ApiError, RecordError, UnreachableError
-from replay.record.followed import Followed
 from replay.record.frames import Folder, LineFile
 from replay.record.making import trace_of
-from replay.record.resources import RESOURCES
+from replay.record.watcher import Followed
 from replay.trace.compression import open_plain
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
@@ -300,7 +298,7 @@ def test_managed_fields_are_not_kept(tmp_path: Path) -> None:
 
 def test_each_recorded_resource_is_one_that_a_trace_carries() -> None:
     """And all of those are recorded."""
-    assert {each.name: each.kind for each in RESOURCES} == CARRIED
+    assert {each.name: each.kind for each in RESOURCES} == KINDS_BY_RESOURCE
     assert all(is_carried({"apiVersion": e.api_version, "kind": e.kind}) for e in RESOURCES)
     assert resource("CSINode").path == "/apis/storage.k8s.io/v1/csinodes"
 

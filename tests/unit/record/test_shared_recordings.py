@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from replay.importers.kinds import RESOURCES
 from replay.importers.registry import open_trace
 from replay.record.redact import Redactor
-from replay.record.resources import RESOURCES
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 from tests.api_server import ApiServerDouble, Listing, Raw, Script
 from tests.unit.importers.builders import kinds

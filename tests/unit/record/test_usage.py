@@ -9,8 +9,7 @@ import pytest
 from replay.importers.recording.survey import Survey
 from replay.record.errors import RecordError
 from replay.record.frames import Folder
-from replay.record.making import NO_USAGE, trace_of
-from replay.record.profiles import WINDOWS_MAX, UsageHistory, with_usage
+from replay.record.making import NO_USAGE, WINDOWS_MAX, UsageHistory, trace_of, with_usage
 from replay.record.redact import Redactor
 from reprieve.trace.v1alpha1.trace_pb2 import Record, UsageProfile
 from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 
-from replay.report.source import Source
+from replay.report.figure import Source
 from replay.results.tables.query import RunTables
 from replay.results.tables.schema import TABLES
 

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from replay.report.capacity import fragmentation, reasons, refusals
 from replay.report.displaced import evictions, loops, preemptions
-from replay.report.figure import Figure
-from replay.report.load import pending, utilisation
+from replay.report.figure import BUCKETS, GROUPS_MAX, Figure, stepped
+from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import PODS_MAX, node_timeline
-from replay.report.report import FIGURES
-from replay.report.source import BUCKETS, GROUPS_MAX
-from replay.report.steps import stepped
-from replay.report.waits import latencies, waiting
+from replay.report.page import FIGURES
 from tests.unit.report.tables import SECOND_NS, pod, source
 
 _NODE = {"node_name": "n", "added_ns": 0, "allocatable": {"cpu": 4000}, "cpu_milli": 4000}
@@ -124,6 +121,7 @@ def test_a_reason_counts_once_for_each_attempt() -> None:
             ["Insufficient cpu"],
         ),
         ("0/9 nodes are available: 1 too many, but fine, 8 Too many pods.", None),
+        ("0/2 nodes are available: pod has unbound claims.", ["pod has unbound claims"]),
         ('pod "a" is gated', ['pod "a" is gated']),
         ("no nodes available to schedule pods", ["no nodes available to schedule pods"]),
     ],

@@ -8,8 +8,7 @@ import re
 from importlib import resources
 
 from replay.report.figure import Figure
-from replay.report.overview import Overview, overview
-from replay.report.page import page
+from replay.report.page import Overview, overview, page
 from replay.results.manifest import Manifest, TraceFile
 from tests.unit.report.tables import pod, source
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from replay.conform.vectors import RECORDED, read_vectors
+from replay.conform.vectors import RECORDED
 from services.kube import quantity
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Condition, Container, Pod, PodSpec, PreemptionPolicy
@@ -21,6 +21,7 @@ from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_34
 from services.scheduler.core.status import Code
 from tests.unit.scheduler.preemption_cluster import Cluster
+from tests.vectors import read_vectors
 
 PLAIN_SPEC = {
     "containers",

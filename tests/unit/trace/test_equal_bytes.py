@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 _WRITE_TRACE = """
 import sys
-from replay.generate.options import GenerateOptions
+from replay.generate.workload import GenerateOptions
 from replay.generate.workload import generate
 from replay.trace.writer import write
 write(sys.argv[1], generate(GenerateOptions(nodes=5, pods=60, deployments=3, budgets=4, seed=9)))

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from replay.generate.draw import Draw
-from replay.generate.options import GenerateOptions
 from replay.generate.presets import PRESETS
-from replay.generate.workload import generate
+from replay.generate.workload import GenerateOptions, generate
 from replay.trace.reader import read
 from replay.trace.validate import validate
 from replay.trace.writer import write
@@ -71,7 +70,7 @@ def test_a_draw_depends_on_what_is_drawn_alone() -> None:
 
 
 def test_the_bundled_generated_trace_is_what_the_generator_makes() -> None:
-    """`python -m replay.generate --preset four-tiers -o examples/traces/four-tiers.ktr`."""
+    """`reprieve generate --preset four-tiers -o examples/traces/four-tiers.ktr`."""
     bundled = list(read(_BUNDLED / "four-tiers.ktr"))
     assert bundled == list(PRESETS["four-tiers"](1))
 

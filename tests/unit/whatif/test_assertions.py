@@ -6,9 +6,15 @@ from collections import Counter
 
 import pytest
 
-from replay.whatif.assertions import check, failures, parse_assertion
 from replay.whatif.facts import PodFacts, RunFacts
-from replay.whatif.figures import FIGURES, FigureError, all_figures
+from replay.whatif.figures import (
+    FIGURES,
+    FigureError,
+    all_figures,
+    check,
+    failures,
+    parse_assertion,
+)
 
 
 def facts(preempted: int = 1) -> RunFacts:

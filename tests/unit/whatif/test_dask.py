@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from replay.whatif import sweep
-from replay.whatif.cell_run import CellError
-from replay.whatif.grid import cells, parse_axis
-from replay.whatif.sweep import run_sweep
+from replay.whatif.sweep import CellError, cells, parse_axis, run_sweep
 
 distributed = pytest.importorskip("dask.distributed", reason='needs the extra "sweep"')
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from replay.results.run_directory import RunDirectory
-from replay.whatif.divergence import first_divergence, told
+from replay.whatif.flip import first_divergence, told
 from reprieve.kube.v1alpha1 import object_ref_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2

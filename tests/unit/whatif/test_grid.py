@@ -6,10 +6,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from replay.whatif.grid import GridError, cells, parse_axis
-from replay.whatif.plot import plot
-from replay.whatif.sweep import Finished
-from replay.whatif.sweep_table import cells_csv, table, table_csv
+from replay.whatif.sweep import Finished, GridError, cells, parse_axis
+from replay.whatif.sweep_table import cells_csv, plot, table, table_csv
 
 
 def test_a_range_and_a_list_span_their_cells() -> None:

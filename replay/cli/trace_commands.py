@@ -1,0 +1,178 @@
+"""`reprieve validate`, `convert` and `generate`: what a trace holds, and how one is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import yaml
+
+from replay.cli.parameters import DURATION, TRACE_FILE, echo_json, output_option, write
+from replay.cli.traces import TraceArguments, trace_options, write_trace
+from replay.generate.presets import PRESETS
+from replay.generate.workload import GenerateOptions, generate
+from replay.results.durations import simulated
+from replay.trace.validate import Report, validate
+
+_DEFAULTS = GenerateOptions()
+
+
+@click.command(name="validate")
+@trace_options
+@output_option(
+    *("table", "wide", "json", "yaml"),
+    meaning="For people, 80 columns or each line whole, or for programs.",
+)
+def validate_command(trace: TraceArguments, output: str) -> None:
+    """Read a whole trace, and say what a replay would get and what of it is not simulated.
+
+    Exit code 2 where the trace cannot be read; warnings alone are no failure.
+
+    \b
+    Examples:
+      reprieve validate recording/
+      reprieve validate deployment.yaml -o json
+      reprieve validate cluster.sktrace --nodes-from nodes.yaml
+      reprieve validate performance-config.yaml --workload PreemptionBasic/1000Nodes
+      reprieve validate machine_events/ task_events/ --unit-cpu 64 --unit-memory 256Gi
+    """
+    report = validate(trace.records())
+    match output:
+        case "json":
+            echo_json(_mapping(report))
+        case "yaml":
+            text = yaml.safe_dump(_mapping(report), sort_keys=False, allow_unicode=True)
+            write(text)
+        case _:
+            _print(report, wide=output == "wide")
+
+
+def _mapping(report: Report) -> dict[str, object]:
+    return {
+        "source": report.header.source,
+        "importer": report.header.importer,
+        "first_ns": report.first_ns,
+        "last_ns": report.last_ns,
+        "records": dict(report.counts),
+        "objects": dict(report.objects),
+        "observed": dict(report.observed),
+        "issues": [
+            {
+                "kind": issue.kind,
+                "where": issue.where,
+                "message": issue.message,
+                "count": max(1, issue.count),
+            }
+            for issue in report.issues
+        ],
+        "warnings": dict(report.warnings),
+    }
+
+
+def _print(report: Report, *, wide: bool) -> None:
+    def tell(text: str) -> None:
+        click.echo(text if wide else click.wrap_text(text, 80, "", " " * 10))
+
+    header = report.header
+    click.echo(f"source    {header.source or 'not named'} ({header.importer or 'native'})")
+    click.echo(f"time      {simulated(report.last_ns - report.first_ns)}")
+    for title, counts in (
+        ("records", report.counts),
+        ("created", report.objects),
+        ("observed", report.observed),
+    ):
+        listed = ", ".join(f"{count:,} {name}" for name, count in sorted(counts.items()))
+        tell(f"{title:<10}{listed or 'none'}")
+    for issue in report.issues:
+        times = f"{issue.count:,} times: " if issue.count > 1 else ""
+        where = f"{issue.where}: " if issue.where else ""
+        tell(f"note      {where}{times}{issue.message} [{issue.kind}]")
+    for text, count in sorted(report.warnings.items()):
+        times = f" ({count:,} times)" if count > 1 else ""
+        tell(f"warning   {text}{times}")
+    if not report.objects["node"]:
+        tell("hint      --made-nodes 10 --node-size cpu=64,memory=256Gi, or --nodes-from FILE")
+
+
+@click.command(name="convert")
+@trace_options
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=TRACE_FILE,
+    help="Where to write: .ktr (protobuf in zstd frames) or .jsonl (one record a line).",
+)
+def convert_command(trace: TraceArguments, output: Path) -> None:
+    """Convert a trace of any format that Reprieve reads to its own.
+
+    \b
+    Examples:
+      reprieve convert nodes.yaml pods.yaml -o cluster.ktr
+      reprieve convert recording/ -o recording.jsonl
+      reprieve convert cluster.ktr -o cluster.jsonl      # to read it
+      reprieve convert task_events/ machine_events/ -o google.ktr
+      reprieve convert packing.sqlite --machine 16 --made-nodes 500 -o azure.ktr
+    """
+    write_trace(output, trace.records())
+
+
+@click.command(name="generate")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=TRACE_FILE,
+    help="Where to write: .ktr or .jsonl.",
+)
+@click.option("--preset", type=click.Choice(sorted(PRESETS)), help="A workload that has a name.")
+@click.option(
+    "--seed", default=_DEFAULTS.seed, show_default=True, help="Other seeds give other workloads."
+)
+@click.option("--nodes", default=_DEFAULTS.nodes, show_default=True, type=click.IntRange(1))
+@click.option("--pods", default=_DEFAULTS.pods, show_default=True, type=click.IntRange(0))
+@click.option(
+    "--deployments",
+    default=_DEFAULTS.deployments,
+    show_default=True,
+    type=click.IntRange(0),
+    help="Deployments that share the pods with bare ones.",
+)
+@click.option("--budgets", default=_DEFAULTS.budgets, show_default=True, type=click.IntRange(0))
+@click.option("--zones", default=_DEFAULTS.zones, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--window",
+    "window_ns",
+    type=DURATION,
+    default=simulated(_DEFAULTS.window_ns),
+    show_default=True,
+    help="Time in which the pods arrive.",
+)
+@click.option(
+    "--service-time",
+    "service_ns",
+    type=DURATION,
+    default=simulated(_DEFAULTS.service_ns),
+    show_default=True,
+    help="How long a bare pod runs on average.",
+)
+@click.option(
+    "--leaky",
+    "leaky_percent",
+    default=_DEFAULTS.leaky_percent,
+    show_default=True,
+    type=click.IntRange(0, 100),
+    help="Percentage of pod shapes that come to use more memory than they request.",
+)
+def generate_command(output: Path, preset: str | None, seed: int, **counts: int) -> None:
+    """Write a synthetic workload: nodes, four tiers of priority, budgets, service times, usage.
+
+    The same options give the same bytes. A preset brings its own counts.
+
+    \b
+    Examples:
+      reprieve generate -o workload.ktr --nodes 500 --pods 10000 --seed 7
+      reprieve generate -o openb-like.ktr --preset openb-like
+    """
+    records = PRESETS[preset](seed) if preset else generate(GenerateOptions(seed=seed, **counts))
+    write_trace(output, records)

@@ -1,0 +1,249 @@
+"""The nodes and pods that a test case makes, and the object templates beside its config file.
+
+Source: kubernetes v1.36 test/integration/scheduler_perf, executor.go (getNodePreparer,
+getPodStrategy, getCustomVolumeFactory), node_util.go (PrepareNodes) and runners.go (the strategies,
+MakePodSpec, CreatePodWithPersistentVolume); pkg/apis/core/v1/defaults.go (SetDefaults_NodeStatus:
+allocatable is capacity where it is absent).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from replay.identity import object_uid
+from replay.importers.kinds import is_carried, read_object, to_object
+from replay.importers.perf.go_template import TemplateError, expand, is_template
+from replay.importers.perf.workload import Operation
+from replay.trace.errors import TraceError
+from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1alpha1.node_pb2 import Node
+from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
+from services.rpc.errors import FieldError
+
+_HOSTNAME = "kubernetes.io/hostname"
+_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+_WORDS = {
+    "namespace": "namespace",
+    "node": "node",
+    "pod": "pod",
+    "persistent_volume": "volume",
+    "persistent_volume_claim": "claim",
+}
+Raw = Mapping[str, Any]
+
+
+def made_nodes(operation: Operation, files: ObjectFiles, names: Names) -> Iterator[Object]:
+    """Yield the operation's nodes, each followed by its CSINode where it gets one."""
+    count, template = operation.count(), operation.text("nodeTemplatePath")
+    for index in range(count):
+        if template:
+            made = files.make_a("node", template, operation.template_values(index, count))
+        else:
+            made = Object(node=_base(f"node-{operation.index}-"))
+        _prepare(operation, made.node, names, index)
+        yield made
+        if (csi_node := _csi_node(operation, made.node)) is not None:
+            yield csi_node
+
+
+def fill_in(node: Node) -> None:
+    """Give the node its UID, and allocatable where it has none."""
+    node.metadata.uid = object_uid("Node", "", node.metadata.name)
+    if not node.status.allocatable:
+        node.status.allocatable.update(node.status.capacity)
+
+
+def _base(prefix: str) -> Node:
+    node = Node()
+    node.metadata.generate_name = prefix
+    node.status.capacity.update({"pods": "110", "cpu": "4", "memory": "32Gi"})
+    node.status.conditions.add(type="Ready", status="True")
+    return node
+
+
+def _prepare(operation: Operation, node: Node, names: Names, index: int) -> None:
+    names.name(node.metadata, "Node")
+    fill_in(node)
+    node.metadata.labels[_HOSTNAME] = node.metadata.name
+    labels = operation.mapping("labelNodePrepareStrategy")
+    values = labels.get("labelValues")
+    if isinstance(values, list) and values:
+        node.metadata.labels[str(labels.get("labelKey"))] = str(values[index % len(values)])
+    if key := operation.mapping("uniqueNodeLabelStrategy").get("labelKey"):
+        node.metadata.labels[str(key)] = object_uid("label", str(key), node.metadata.name)
+    amounts = operation.mapping("nodeAllocatableStrategy").get("nodeAllocatable")
+    for resource, amount in (amounts if isinstance(amounts, dict) else {}).items():
+        node.status.allocatable[str(resource)] = str(amount)
+
+
+def _csi_node(operation: Operation, node: Node) -> Object | None:
+    """Return what tells how many volumes the node takes; None where the operation does not say."""
+    strategy = operation.mapping("nodeAllocatableStrategy")
+    if not strategy:
+        return None
+    drivers, migrated = strategy.get("csiNodeAllocatable"), strategy.get("migratedPlugins")
+    migrated = migrated if isinstance(migrated, list) else []
+    raw = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {
+            "name": node.metadata.name,
+            "uid": object_uid("CSINode", "", node.metadata.name),
+            "annotations": {_MIGRATED: ",".join(map(str, migrated))},
+        },
+        "spec": {
+            "drivers": [
+                {"name": name, "nodeID": node.metadata.name, "allocatable": allocatable}
+                for name, allocatable in (drivers if isinstance(drivers, dict) else {}).items()
+            ]
+        },
+    }
+    try:
+        return to_object(raw)
+    except FieldError as error:
+        raise TraceError(operation.where, f"csiNodeAllocatable: {error}") from error
+
+
+def made_pods(
+    operation: Operation, template: str, namespace: str, files: ObjectFiles, names: Names
+) -> Iterator[tuple[tuple[Object, ...], Pod]]:
+    """Yield what is created before each of the operation's pods, and the pod.
+
+    `template` "" is upstream's own pod.
+    """
+    count = operation.count()
+    claim = operation.text("persistentVolumeClaimTemplatePath")
+    volume = operation.text("persistentVolumeTemplatePath")
+    for index in range(count):
+        if template:
+            pod = files.make_a("pod", template, operation.template_values(index, count)).pod
+        else:
+            pod = _base_pod()
+        pod.metadata.namespace = namespace
+        before: tuple[Object, ...] = ()
+        if claim:
+            before = _bound_volume(files, claim, volume, namespace, index)
+            del pod.spec.volumes[:]
+            source = pod.spec.volumes.add(name="vol").persistent_volume_claim
+            source.claim_name = f"pvc-{index}"
+        names.name(pod.metadata, "Pod")
+        pod.metadata.uid = object_uid("Pod", namespace, pod.metadata.name)
+        yield before, pod
+
+
+def _base_pod() -> Pod:
+    pod = Pod()
+    pod.metadata.generate_name = "pod-"
+    container = Container(name="pause", image="registry.k8s.io/pause:3.10.1")
+    container.ports.add(container_port=80)
+    amounts = {"cpu": "100m", "memory": "500Mi"}
+    container.resources.requests.update(amounts)
+    container.resources.limits.update(amounts)
+    pod.spec.containers.append(container)
+    return pod
+
+
+def _bound_volume(
+    files: ObjectFiles, claim_template: str, volume_template: str, namespace: str, index: int
+) -> tuple[Object, Object]:
+    """Return a claim and its volume, bound to each other."""
+    claim = files.make_a("persistent_volume_claim", claim_template, {})
+    volume = files.make_a("persistent_volume", volume_template, {})
+    own, claims = volume.persistent_volume, claim.persistent_volume_claim
+    own.metadata.name = f"{namespace}-vol-{index}"
+    own.metadata.uid = object_uid("PersistentVolume", "", own.metadata.name)
+    claims.metadata.name, claims.metadata.namespace = f"pvc-{index}", namespace
+    claims.metadata.uid = object_uid("PersistentVolumeClaim", namespace, claims.metadata.name)
+    if own.spec.HasField("csi"):
+        own.spec.csi.volume_handle = own.metadata.name
+    if own.spec.HasField("aws_elastic_block_store"):
+        own.spec.aws_elastic_block_store.volume_id = f"vol-{index}"
+    own.spec.claim_ref.namespace, own.spec.claim_ref.name = namespace, claims.metadata.name
+    claims.spec.volume_name = own.metadata.name
+    own.status.phase, claims.status.phase = "Bound", "Bound"
+    return claim, volume
+
+
+class ObjectFiles:
+    """Reads templates, each once; paths are relative to `folder`, the config file's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._texts: dict[str, str] = {}
+        self._objects: dict[str, Object | None] = {}
+
+    def path(self, name: str) -> Path:
+        """Return where a template is."""
+        return self._folder / name
+
+    def kind(self, name: str, values: Raw) -> str:
+        """Return the template's apiVersion and kind. Raises TraceError."""
+        raw = self._raw(name, values)
+        return f"{raw.get('apiVersion')} {raw.get('kind')}"
+
+    def make(self, name: str, values: Raw) -> Object | None:
+        """Return a new object of the template; None for a kind that a trace does not carry.
+
+        `values` are what its actions read. Raises TraceError where it cannot be read.
+        """
+        if is_template(self._text(name)):
+            return self._made(name, values)
+        if name not in self._objects:
+            self._objects[name] = self._made(name, values)
+        return copy.deepcopy(self._objects[name])
+
+    def make_a(self, field: str, name: str, values: Raw) -> Object:
+        """Return a new object of a template of that kind. Raises TraceError for any other."""
+        made = self.make(name, values) if name else None
+        if made is None or made.WhichOneof("object") != field:
+            raise TraceError(str(self.path(name)), f"is no template of a {_WORDS[field]}")
+        return made
+
+    def _made(self, name: str, values: Raw) -> Object | None:
+        raw = self._raw(name, values)
+        return read_object(str(self.path(name)), raw) if is_carried(raw) else None
+
+    def _raw(self, name: str, values: Raw) -> Raw:
+        text, where = self._text(name), str(self.path(name))
+        try:
+            raw = yaml.load(expand(text, values), yaml.CSafeLoader)
+        except (yaml.YAMLError, TemplateError) as error:
+            raise TraceError(where, f"is no object template: {error}") from error
+        if not isinstance(raw, dict):
+            raise TraceError(where, "is no object template: not a mapping")
+        return raw
+
+    def _text(self, name: str) -> str:
+        if name not in self._texts:
+            path = self.path(name)
+            try:
+                self._texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                raise TraceError(str(path), f"is no UTF-8: {error.reason}") from error
+            except OSError as error:
+                problem = f"the template cannot be read: {error.strerror or error}"
+                raise TraceError(str(path), problem) from error
+        return self._texts[name]
+
+
+class Names:
+    """Names objects by generateName and a number, where upstream draws five letters."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+
+    def name(self, meta: ObjectMeta, kind: str) -> None:
+        """Name an object that has no name; one that has keeps it."""
+        if meta.name:
+            return
+        prefix = meta.generate_name or f"{kind.lower()}-"
+        key = (kind, meta.namespace, prefix)
+        meta.name = f"{prefix}{self._counts[key]}"
+        self._counts[key] += 1

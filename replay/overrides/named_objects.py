@@ -1,0 +1,261 @@
+"""Priority classes with another value or policy, their pods, and other disruption budgets.
+
+Admission gives a pod its class's priority and policy when it is created, so that pods which were
+recorded with a priority get the new one, and those that a controller makes get it from the class. A
+class that pods name and the trace does not create is created at its beginning.
+
+Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from replay.identity import object_uid
+from replay.overrides.assignment import Assignment, OverrideError, listed, refuse_field
+from replay.overrides.inventory import Inventory
+from replay.trace.features import pod_template
+from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from reprieve.trace.v1alpha1 import trace_pb2
+from services.kube.pod import PreemptionPolicy
+from services.kube.priority_class import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX
+from services.rpc import kube_fields
+from services.rpc.errors import FieldError
+
+FIELDS = ("value", "preemptionPolicy", "globalDefault")
+_INT32_MIN = -(2**31)
+BUDGET_FIELDS = ("minAvailable", "maxUnavailable")
+
+
+@dataclass(slots=True, kw_only=True)
+class ClassChange:
+    """What becomes of one class; None leaves a field as it is. `is_new`: the trace lacks it."""
+
+    value: int | None = None
+    preemption_policy: str | None = None
+    global_default: bool | None = None
+    is_new: bool = False
+
+
+def class_changes(
+    assignments: Iterable[Assignment], inventory: Inventory
+) -> Mapping[str, ClassChange]:
+    """Return the changes by class.
+
+    Raises OverrideError for a class that nothing names, and for one that is to be created without a
+    value.
+    """
+    changes: dict[str, ClassChange] = {}
+    for each in assignments:
+        if each.name not in inventory.classes:
+            known = listed(inventory.classes, "no priority class at all")
+            raise OverrideError(f"--set {each.text} touches nothing: the trace has {known}")
+        if each.name.startswith(SYSTEM_PREFIX):
+            raise OverrideError(f"--set {each.text}: {each.name} is the system's own class")
+        is_new = not inventory.classes[each.name]
+        _assign(changes.setdefault(each.name, ClassChange(is_new=is_new)), each)
+    for name, change in changes.items():
+        if change.is_new and change.value is None:
+            raise OverrideError(
+                f"PriorityClass {name} is named by pods, and the trace does not create it: give "
+                f"--set priorityClass.{name}.value=NUMBER, too"
+            )
+    return changes
+
+
+def change_classes(
+    records: Iterable[trace_pb2.Record], changes: Mapping[str, ClassChange]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records, with the classes and their pods changed."""
+    missing = [_new_class(name, change) for name, change in changes.items() if change.is_new]
+    for record in _with_classes(records, missing) if missing else records:
+        case = record.WhichOneof("record")
+        if case in {"template", "pod_create"}:
+            yield _with_pod(record, case, changes)
+        elif case in {"create", "update"}:
+            yield _with_object(record, case, changes)
+        else:
+            yield record
+
+
+def _assign(change: ClassChange, given: Assignment) -> None:
+    value = given.plain_value
+    match given.field:
+        case "value":
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise OverrideError(f"--set {given.text}: write a whole number")
+            if not _INT32_MIN <= value <= HIGHEST_USER_PRIORITY:
+                raise OverrideError(
+                    f"--set {given.text}: a priority lies between {_INT32_MIN} and "
+                    f"{HIGHEST_USER_PRIORITY}"
+                )
+            change.value = value
+        case "preemptionPolicy":
+            policies = tuple(each.value for each in PreemptionPolicy)
+            if value not in policies:
+                raise OverrideError(f"--set {given.text}: write one of {', '.join(policies)}")
+            change.preemption_policy = str(value)
+        case "globalDefault":
+            if not isinstance(value, bool):
+                raise OverrideError(f"--set {given.text}: write true or false")
+            change.global_default = value
+        case _:
+            raise refuse_field(given, FIELDS)
+
+
+def _with_pod(
+    record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
+) -> trace_pb2.Record:
+    name = getattr(record, case).pod.spec.priority_class_name
+    if name not in changes:
+        return record
+    changed = copy.deepcopy(record)
+    _readmit(getattr(changed, case).pod.spec, changes[name])
+    return changed
+
+
+def _with_object(
+    record: trace_pb2.Record, case: str, changes: Mapping[str, ClassChange]
+) -> trace_pb2.Record:
+    given = getattr(record, case)
+    is_named = given.HasField("pod") or given.HasField("priority_class")
+    if not is_named and pod_template(given) is None:
+        return record
+    changed = copy.deepcopy(record)
+    message: object_pb2.Object = getattr(changed, case)
+    if message.HasField("priority_class"):
+        found = changes.get(message.priority_class.metadata.name)
+        if found is not None:
+            _redefine(message.priority_class, found)
+        return changed
+    template = pod_template(message)
+    spec = message.pod.spec if template is None else template.spec
+    if spec.priority_class_name in changes:
+        _readmit(spec, changes[spec.priority_class_name])
+    return changed
+
+
+def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
+    """Give a pod that was admitted what its class gives now; others are admitted in the run."""
+    is_admitted = spec.HasField("priority")
+    if change.value is not None and is_admitted:
+        spec.priority = change.value
+    if change.preemption_policy is not None and (is_admitted or spec.HasField("preemption_policy")):
+        spec.preemption_policy = change.preemption_policy
+
+
+def _with_classes(
+    records: Iterable[trace_pb2.Record], missing: list[scheduling_pb2.PriorityClass]
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records with classes behind the header, numbered anew."""
+    sequence = 0
+    for record in records:
+        sequence += 1
+        kept = copy.deepcopy(record)
+        kept.sequence = sequence
+        yield kept
+        if record.HasField("header"):
+            for each in missing:
+                sequence += 1
+                create = object_pb2.Object(priority_class=each)
+                yield trace_pb2.Record(at_ns=record.at_ns, sequence=sequence, create=create)
+
+
+def _new_class(name: str, change: ClassChange) -> scheduling_pb2.PriorityClass:
+    made = scheduling_pb2.PriorityClass()
+    made.metadata.name, made.metadata.uid = name, object_uid("PriorityClass", "", name)
+    _redefine(made, change)
+    return made
+
+
+def _redefine(message: scheduling_pb2.PriorityClass, change: ClassChange) -> None:
+    if change.value is not None:
+        message.value = change.value
+    if change.preemption_policy is not None:
+        message.preemption_policy = change.preemption_policy
+    if change.global_default is not None:
+        message.global_default = change.global_default
+
+
+def budget_changes(
+    assignments: Iterable[Assignment], inventory: Inventory
+) -> Mapping[str, policy_pb2.PodDisruptionBudgetSpec]:
+    """Return what is asked for by "namespace/name". Raises OverrideError where that is none's.
+
+    minAvailable and maxUnavailable exclude each other, so that setting one takes the other away.
+    Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
+    """
+    changes: dict[str, policy_pb2.PodDisruptionBudgetSpec] = {}
+    for each in assignments:
+        key = _key(each, inventory)
+        if key in changes:
+            raise OverrideError(
+                f"--set {each.text}: {key} is set already; minAvailable and maxUnavailable "
+                "exclude each other"
+            )
+        changes[key] = _asked(each)
+    return changes
+
+
+def change_budgets(
+    records: Iterable[trace_pb2.Record],
+    changes: Mapping[str, policy_pb2.PodDisruptionBudgetSpec],
+) -> Iterator[trace_pb2.Record]:
+    """Yield the records, with the budgets changed wherever they are created or updated."""
+    for record in records:
+        case = record.WhichOneof("record")
+        if case in {"create", "update"} and getattr(record, case).HasField("pod_disruption_budget"):
+            meta = getattr(record, case).pod_disruption_budget.metadata
+            asked = changes.get(f"{meta.namespace or 'default'}/{meta.name}")
+            yield record if asked is None else _changed(record, case, asked)
+        else:
+            yield record
+
+
+def _key(given: Assignment, inventory: Inventory) -> str:
+    """Return the one budget that is meant."""
+    named = [
+        key
+        for key in inventory.budgets
+        if given.name == key or ("/" not in given.name and key.partition("/")[2] == given.name)
+    ]
+    if not named:
+        known = listed(inventory.budgets, "no PodDisruptionBudget at all")
+        raise OverrideError(f"--set {given.text} touches nothing: the trace has {known}")
+    if len(named) > 1:
+        raise OverrideError(f"--set {given.text}: several are named so: {listed(named, '')}")
+    return named[0]
+
+
+def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
+    spec = policy_pb2.PodDisruptionBudgetSpec()
+    match given.field:
+        case "minAvailable":
+            value = spec.min_available
+        case "maxUnavailable":
+            value = spec.max_unavailable
+        case _:
+            raise refuse_field(given, BUDGET_FIELDS)
+    plain = given.plain_value
+    if isinstance(plain, int) and not isinstance(plain, bool):
+        value.number_value = plain
+    else:
+        value.string_value = given.value
+    try:
+        kube_fields.int_or_percent(value, given.field)
+    except FieldError as error:
+        raise OverrideError(f"--set {given.text}: {error}") from error
+    return spec
+
+
+def _changed(
+    record: trace_pb2.Record, case: str, asked: policy_pb2.PodDisruptionBudgetSpec
+) -> trace_pb2.Record:
+    changed = copy.deepcopy(record)
+    spec = getattr(changed, case).pod_disruption_budget.spec
+    spec.ClearField("min_available")
+    spec.ClearField("max_unavailable")
+    spec.MergeFrom(asked)
+    return changed
