@@ -90,6 +90,8 @@ class SnapshotFailedCycle:
         """Begin a dry run of the pod on `node`."""
         row = self._snapshot.row(node)
         assert row is not None, f"{node} is not in the snapshot"
+        if self._diagnosis.pre_filter is not None:  # so that no filter has run
+            self._outlook.shape.sync()
         return NodeDryRun(self._pod, row, self._outlook.shape, self._snapshot)
 
     def _potential_rows(self) -> Int64s:

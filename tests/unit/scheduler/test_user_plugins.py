@@ -31,7 +31,7 @@ from services.scheduler.core.registry import SERVED
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.status import SUCCESS, Status
+from services.scheduler.core.status import SUCCESS, Code, Status
 from services.scheduler.user_plugins import PluginLoadError, registry_with
 from services.typed import DataError
 from tests.builders import make_node, make_pod
@@ -120,6 +120,33 @@ class Slotted(QueueSortPlugin):
         raise ValueError(pod.name)
 
 
+class Waits(FilterPlugin[None]):
+    """Refuses pods called "late" at PreFilter, in a way that deleting pods might help."""
+
+    name = "Waits"
+    scope = Scope.NODE
+
+    def __init__(self, args: Mapping[str, object]) -> None:
+        """Take whatever there is."""
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return a key for each name."""
+        return pod.name
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:
+        """Refuse by name."""
+        late = Status(code=Code.UNSCHEDULABLE, plugin="Waits", reasons=("too late",))
+        return PreFiltered(data=None, refusal=late if pod.name == "late" else None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:
+        """Let all pass."""
+        return 0
+
+    def filter_status(self, data: None, code: int) -> Status:
+        """Never asked for."""
+        return SUCCESS
+
+
 def scheduler_of(text: str, *plugins: str) -> Scheduler:
     """Return a scheduler of two nodes under a file's profiles."""
     registry = registry_with(plugins)
@@ -191,6 +218,24 @@ def test_what_a_plugin_raises_while_pods_come_fails_the_cycles_after() -> None:
         verdict = decide(scheduler, name).verdict
         assert isinstance(verdict, Failed)
         assert 'running plugin "Moody": pod_came: KeyError' in verdict.message
+
+
+def test_a_pod_that_pre_filter_refuses_may_preempt_where_deleting_pods_might_help() -> None:
+    """All filters run on a node without its victims, though none has run on it before."""
+    text = "profiles: [{plugins: {multiPoint: {enabled: [{name: Waits}]}}}]\n"
+    scheduler = scheduler_of(text, f"{HERE}:Waits")
+    scheduler.put_node(make_node("c").capacity(cpu="1m", memory="8Gi").obj())
+    for name in "ab":
+        low = make_pod(f"low-{name}").req(cpu="8").obj()
+        scheduler.put_pod(replace(low, node_name=name))
+    late = make_pod("late").req(cpu="1").obj()
+    scheduler.put_pod(replace(late, spec=replace(late.spec, priority=10)))
+    head = Head(pop=PopId(late.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
+    decision = scheduler.decide(head, 0)
+    assert isinstance(decision.verdict, Refused)
+    assert decision.verdict.message == "0/3 nodes are available: too late."
+    assert decision.nomination is not None
+    assert decision.nomination.node in {"a", "b"}
 
 
 def test_a_sort_that_raises_leaves_the_queues_own_order() -> None:
