@@ -22,7 +22,7 @@ from services.scheduler.cluster_events import PatchPod
 from services.scheduler.codec import MAY_WAIT, head_from_message
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Head
+from services.scheduler.core.queue_steps import Head, PopId
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.deciding import Deciding
@@ -46,7 +46,7 @@ class Edge:
     """
 
     at_ns: int
-    heads: Sequence[queue_pb2.Head]
+    heads: Sequence[Head]
     uids: Sequence[tuple[tuple[str, str], str]]
     wakeup_ns: int
     cycle: int
@@ -85,7 +85,7 @@ class SchedulerSession:
         self._batch_size = config.batch_size or BATCH_SIZE
         self.at_ns = -(2**63)
         self._batch = Batch(self.intake.encoder, self.at_ns)
-        self._heads: Sequence[queue_pb2.Head] = ()
+        self._heads: Sequence[Head] = ()
         self._wakeup_ns = 0
         self._cycle = 0
         self._is_empty = True
@@ -202,7 +202,7 @@ class SchedulerSession:
             and self._batch.all_bound
         )
 
-    def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2.Head] | None:
+    def _foreseen(self, operations: Sequence[queue_pb2.Operation]) -> list[Head] | None:
         """Return the heads that the queue would show, None where only the queue can tell.
 
         While no pod waits in it they are the pods that are added; pods in flight and gated pods are
@@ -210,11 +210,11 @@ class SchedulerSession:
         """
         if self._batch or not self._is_empty or not self.queue.foreseeable_heads:
             return None
-        added: dict[str, queue_pb2.Operation] = {}
+        added: dict[str, int] = {}
         for operation in operations:
             match operation.WhichOneof("operation"):
                 case "add" if not (operation.add.gates or operation.add.sort_key):
-                    added[operation.add.pod.metadata.uid] = operation
+                    added[operation.add.pod.metadata.uid] = operation.at_ns
                 case "delete":
                     added.pop(operation.delete.pod.uid, None)
                 case "done":
@@ -224,10 +224,10 @@ class SchedulerSession:
         if len(added) >= self._batch_size or not added.keys().isdisjoint(self._in_flight()):
             return None
         pods = self.core.pods
-        order = sorted(added.items(), key=lambda each: (-pods[each[0]].priority, each[1].at_ns))
+        order = sorted(added.items(), key=lambda each: (-pods[each[0]].priority, each[1]))
         return [
-            _first_attempt(operation, cycle)
-            for cycle, (_, operation) in enumerate(order, self._cycle + 1)
+            Head(PopId(uid, cycle), 1, at_ns, at_ns)
+            for cycle, (uid, at_ns) in enumerate(order, self._cycle + 1)
         ]
 
     def _in_flight(self) -> Iterable[str]:
@@ -245,17 +245,17 @@ class SchedulerSession:
         outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
         outcomes.queue_exchanges += 1
         outcomes.next_wakeup_ns = reply.next_wakeup_ns
-        self._heads, self._wakeup_ns = reply.heads, reply.next_wakeup_ns
+        self._heads = [*map(head_from_message, reply.heads)]
+        self._wakeup_ns = reply.next_wakeup_ns
         self._is_empty = not reply.heads and not reply.next_wakeup_ns
         self.core.undo(self._batch.take_back(reply))
         return self._settle(outcomes)
 
-    async def _decide(self, heads: Sequence[queue_pb2.Head], now_ns: int) -> None:
+    async def _decide(self, heads: Sequence[Head], now_ns: int) -> None:
         """Decide heads in order, in a batch of their own."""
         self._batch = batch = Batch(self.intake.encoder, now_ns)
-        for message in heads:
+        for head in heads:
             began = perf_counter_ns()
-            head = head_from_message(message)
             if self.deciding.blocks:
                 decision, answers = await self.deciding.run(partial(self._asked, head, now_ns))
             else:
@@ -291,10 +291,3 @@ def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[P
         return False
     bound = [each.patch.pod.uid for each in confirmed if confirms_binding(each.patch)]
     return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
-
-
-def _first_attempt(added: queue_pb2.Operation, cycle: int) -> queue_pb2.Head:
-    """Return the head that a pod is which has just been added."""
-    head = queue_pb2.Head(attempts=1, first_enqueued_ns=added.at_ns, queued_ns=added.at_ns)
-    head.pop.uid, head.pop.cycle = added.add.pod.metadata.uid, cycle
-    return head
