@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from services.kube.host_ports import HostPort, host_ports
 from services.kube.pod import ContainerResources, Pod, PodSpec
 from services.scheduler.core.columns import Columns, Int64s
-from services.scheduler.core.host_ports import HostPort, host_ports
 from services.scheduler.core.requests import PodRequests
 from services.scheduler.core.resize import is_resize_infeasible, spec_in_force
 

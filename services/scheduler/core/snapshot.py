@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from services.kube.budget import PodDisruptionBudget
+from services.kube.host_ports import HostPort, hold, release
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 from services.kube.requests import PODS
@@ -26,7 +27,6 @@ from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.census import Census
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Columns, Int64s
-from services.scheduler.core.host_ports import HostPort, hold, release
 from services.scheduler.core.images import Images
 from services.scheduler.core.layout import Layout, Rows
 from services.scheduler.core.node_tree import NodeTree

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from services.kube.host_ports import HostPort, conflicts, host_ports
 from services.kube.pod import Pod
 from services.scheduler.core.columns import Int64s
-from services.scheduler.core.host_ports import HostPort, conflicts, host_ports
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
 from services.scheduler.core.snapshot import Snapshot
