@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from services.kube.selector import LabelSelector
-from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
@@ -37,6 +36,7 @@ from services.queue.core.parts import QueueParts
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 from services.queue.core.rules import MoveFilter
 from services.queue.core.state import BackingOff, QueueState
+from services.queue.core.sub_queues import BackoffQueue
 from services.queue.core.ticks import FlushTicks
 
 _ANY_FAILURE = Failure()

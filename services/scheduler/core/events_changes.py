@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.kube.requests import pod_requests
+from services.kube.requests import scaled_down
 from services.scheduler.core.events_labels import ClusterEvent
 
 NodeTest = Callable[[Node, Node], bool]
@@ -82,11 +82,8 @@ def _pod_labels_changed(old: Pod, new: Pod) -> bool:
     return old.labels is not new.labels and dict(old.labels) != dict(new.labels)
 
 
-def _scaled_down(old: Pod, new: Pod) -> bool:
-    if old.spec is new.spec:
-        return False
-    before, after = pod_requests(old.spec), pod_requests(new.spec)
-    return any(name not in after or amount > after[name] for name, amount in before.items())
+def _asks_for_less(old: Pod, new: Pod) -> bool:
+    return scaled_down(old.spec, new.spec)
 
 
 def _gates_eliminated(old: Pod, new: Pod) -> bool:
@@ -99,14 +96,14 @@ def _tolerations_changed(old: Pod, new: Pod) -> bool:
 
 _ASSIGNED_POD_CHANGES: tuple[tuple[PodTest, ClusterEvent], ...] = (
     (_pod_labels_changed, ClusterEvent.ASSIGNED_POD_LABEL_CHANGE),
-    (_scaled_down, ClusterEvent.ASSIGNED_POD_SCALE_DOWN),
+    (_asks_for_less, ClusterEvent.ASSIGNED_POD_SCALE_DOWN),
     (_gates_eliminated, ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED),
     (_tolerations_changed, ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE),
 )
 
 _PENDING_POD_CHANGES: tuple[tuple[PodTest, ClusterEvent], ...] = (
     (_pod_labels_changed, ClusterEvent.PENDING_POD_LABEL_CHANGE),
-    (_scaled_down, ClusterEvent.PENDING_POD_SCALE_DOWN),
+    (_asks_for_less, ClusterEvent.PENDING_POD_SCALE_DOWN),
     (_gates_eliminated, ClusterEvent.PENDING_POD_GATES_ELIMINATED),
     (_tolerations_changed, ClusterEvent.PENDING_POD_TOLERATION_CHANGE),
 )
