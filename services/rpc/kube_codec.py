@@ -9,11 +9,21 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from reprieve.kube.v1alpha1 import (
+    meta_pb2,
+    namespace_pb2,
+    node_pb2,
+    pod_pb2,
+    policy_pb2,
+    service_pb2,
+    workloads_pb2,
+)
 from services.kube.budget import PodDisruptionBudget
+from services.kube.namespace import Namespace
 from services.kube.node import ContainerImage, Node
 from services.kube.pod import Pod, PodPhase
-from services.kube.priority_class import PriorityClass
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.workloads import Controller, ControllerKind, Service
 from services.rpc import kube_fields
 from services.rpc.kube_spec import PodSpecInterner
 
@@ -120,18 +130,53 @@ def budget_from_message(
     )
 
 
-def priority_class_from_message(
-    message: scheduling_pb2.PriorityClass, *, field: str = "priority_class"
-) -> PriorityClass:
-    """Return the class's value; its rules are the admission's. Raises FieldError."""
-    return PriorityClass(
+def namespace_from_message(message: namespace_pb2.Namespace, _field: str = "") -> Namespace:
+    """Return the namespace's value."""
+    return Namespace(
+        name=message.metadata.name, labels=kube_fields.strings(message.metadata.labels)
+    )
+
+
+def service_from_message(message: service_pb2.Service, _field: str = "") -> Service:
+    """Return the service's value."""
+    return Service(
+        namespace=message.metadata.namespace,
         name=message.metadata.name,
-        value=message.value,
-        global_default=message.global_default,
-        preemption_policy=kube_fields.preemption_policy(
-            message.preemption_policy, f"{field}.preemptionPolicy"
+        selector=kube_fields.strings(message.spec.selector),
+    )
+
+
+def replication_controller_from_message(
+    message: workloads_pb2.ReplicationController, _field: str = ""
+) -> Controller:
+    """Return the controller's value, its plain selector as requirements."""
+    requirements = tuple(
+        Requirement(key=key, operator=Operator.IN, values=(text,))
+        for key, text in sorted(message.spec.selector.items())
+    )
+    return Controller(
+        kind=ControllerKind.REPLICATION_CONTROLLER,
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        selector=LabelSelector(requirements=requirements),
+    )
+
+
+def controller_from_message(
+    message: workloads_pb2.ReplicaSet | workloads_pb2.StatefulSet, field: str = "controller"
+) -> Controller:
+    """Return the value of a replica set or a stateful set; an absent selector is None."""
+    spec = message.spec
+    is_set = isinstance(message, workloads_pb2.ReplicaSet)
+    return Controller(
+        kind=ControllerKind.REPLICA_SET if is_set else ControllerKind.STATEFUL_SET,
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        selector=(
+            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
+            if spec.HasField("selector")
+            else None
         ),
-        description=message.description,
     )
 
 

@@ -142,18 +142,6 @@ def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -
     return Requirement(key=message.key, operator=operator, values=tuple(message.values))
 
 
-def label_selector_to_message(selector: LabelSelector) -> meta_pb2.LabelSelector:
-    """Return the selector as a message of matchExpressions."""
-    return meta_pb2.LabelSelector(
-        match_expressions=[
-            meta_pb2.LabelSelectorRequirement(
-                key=each.key, operator=each.operator.value, values=each.values
-            )
-            for each in selector.requirements
-        ]
-    )
-
-
 def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
     """Return the node selector; one without terms matches nothing."""
     return NodeSelector(

@@ -13,7 +13,7 @@ from services.rpc.errors import FieldError
 
 
 def persistent_volume_from_message(
-    message: storage_pb2.PersistentVolume, *, field: str = "persistent_volume"
+    message: storage_pb2.PersistentVolume, field: str = "persistent_volume"
 ) -> storage.PersistentVolume:
     """Return the volume's value; without a node affinity every node reaches it."""
     meta, spec = message.metadata, message.spec
@@ -56,7 +56,7 @@ def persistent_volume_from_message(
 
 
 def claim_from_message(
-    message: storage_pb2.PersistentVolumeClaim, *, field: str = "persistent_volume_claim"
+    message: storage_pb2.PersistentVolumeClaim, field: str = "persistent_volume_claim"
 ) -> storage.PersistentVolumeClaim:
     """Return the claim's value; an absent class stays absent."""
     meta, spec = message.metadata, message.spec
@@ -92,7 +92,7 @@ def claim_from_message(
 
 
 def storage_class_from_message(
-    message: storage_pb2.StorageClass, *, field: str = "storage_class"
+    message: storage_pb2.StorageClass, field: str = "storage_class"
 ) -> storage.StorageClass:
     """Return the class's value; an absent binding mode is Immediate."""
     meta = message.metadata
@@ -108,7 +108,7 @@ def storage_class_from_message(
     )
 
 
-def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
+def csi_node_from_message(message: storage_pb2.CSINode, _field: str = "") -> storage.CsiNode:
     """Return the value of a node's drivers; an absent count bounds nothing."""
     return storage.CsiNode(
         name=message.metadata.name,
@@ -128,7 +128,7 @@ def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
 
 
 def volume_attachment_from_message(
-    message: storage_pb2.VolumeAttachment,
+    message: storage_pb2.VolumeAttachment, _field: str = ""
 ) -> storage.VolumeAttachment:
     """Return the attachment's value."""
     spec = message.spec
@@ -145,7 +145,7 @@ def volume_attachment_from_message(
     )
 
 
-def csi_driver_from_message(message: storage_pb2.CSIDriver) -> storage.CsiDriver:
+def csi_driver_from_message(message: storage_pb2.CSIDriver, _field: str = "") -> storage.CsiDriver:
     """Return the driver's value; volumes must be attached unless it says otherwise."""
     spec = message.spec
     return storage.CsiDriver(
@@ -156,7 +156,7 @@ def csi_driver_from_message(message: storage_pb2.CSIDriver) -> storage.CsiDriver
 
 
 def csi_storage_capacity_from_message(
-    message: storage_pb2.CSIStorageCapacity, *, field: str = "csi_storage_capacity"
+    message: storage_pb2.CSIStorageCapacity, field: str = "csi_storage_capacity"
 ) -> storage.CsiStorageCapacity:
     """Return the capacity's value; an absent topology is None."""
     return storage.CsiStorageCapacity(

@@ -15,7 +15,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
-from services.rpc import kube_fields, kube_storage, kube_workloads
+from services.rpc import kube_codec, kube_fields, kube_storage
 from services.rpc.errors import FieldError
 from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube_spec import PodSpecInterner
@@ -207,30 +207,16 @@ def _other(message: object_pb2.Object, kind: str, content: Any, field: str) -> C
 
 
 _READERS: Mapping[str, Callable[[Any, str], Kept]] = {
-    "namespace": lambda content, _: kube_workloads.namespace_from_message(content),
-    "service": lambda content, _: kube_workloads.service_from_message(content),
-    "replication_controller": lambda content, _: kube_workloads.replication_controller_from_message(
-        content
-    ),
-    "replica_set": lambda content, field: kube_workloads.controller_from_message(
-        content, field=field
-    ),
-    "stateful_set": lambda content, field: kube_workloads.controller_from_message(
-        content, field=field
-    ),
-    "persistent_volume": lambda content, field: kube_storage.persistent_volume_from_message(
-        content, field=field
-    ),
-    "persistent_volume_claim": lambda content, field: kube_storage.claim_from_message(
-        content, field=field
-    ),
-    "storage_class": lambda content, field: kube_storage.storage_class_from_message(
-        content, field=field
-    ),
-    "csi_node": lambda content, _: kube_storage.csi_node_from_message(content),
-    "volume_attachment": lambda content, _: kube_storage.volume_attachment_from_message(content),
-    "csi_driver": lambda content, _: kube_storage.csi_driver_from_message(content),
-    "csi_storage_capacity": lambda content, field: kube_storage.csi_storage_capacity_from_message(
-        content, field=field
-    ),
+    "namespace": kube_codec.namespace_from_message,
+    "service": kube_codec.service_from_message,
+    "replication_controller": kube_codec.replication_controller_from_message,
+    "replica_set": kube_codec.controller_from_message,
+    "stateful_set": kube_codec.controller_from_message,
+    "persistent_volume": kube_storage.persistent_volume_from_message,
+    "persistent_volume_claim": kube_storage.claim_from_message,
+    "storage_class": kube_storage.storage_class_from_message,
+    "csi_node": kube_storage.csi_node_from_message,
+    "volume_attachment": kube_storage.volume_attachment_from_message,
+    "csi_driver": kube_storage.csi_driver_from_message,
+    "csi_storage_capacity": kube_storage.csi_storage_capacity_from_message,
 }
