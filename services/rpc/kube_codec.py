@@ -19,11 +19,10 @@ from reprieve.kube.v1alpha1 import (
     workloads_pb2,
 )
 from services.kube.budget import PodDisruptionBudget
-from services.kube.namespace import Namespace
 from services.kube.node import ContainerImage, Node
 from services.kube.pod import Pod, PodPhase
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.kube.workloads import Controller, ControllerKind, Service
+from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 from services.rpc import kube_fields
 from services.rpc.kube_spec import PodSpecInterner
 

@@ -102,7 +102,7 @@ def quantities(resources: Mapping[str, int]) -> dict[str, str]:
 def put(value: Any, out: Any) -> None:
     """Write the fields of a value that its empty message, or this part of it, has."""
     out.SetInParent()
-    for own, name, is_time in _columns(type(value), out.DESCRIPTOR):
+    for own, name, is_time in _columns(value.__class__, out.DESCRIPTOR):
         held = getattr(value, own)
         if not held and (held is None or own in _ABSENT_IF_EMPTY):
             continue

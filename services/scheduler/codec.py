@@ -20,10 +20,10 @@ from services.scheduler.core.decisions import (
     Refused,
     Stage,
 )
-from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_operations import (
     AssignedPodAdd,
     AssignedPodUpdate,
+    ClusterEvent,
     Move,
     QueueAdd,
     QueueDelete,

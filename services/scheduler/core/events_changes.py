@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.requests import scaled_down
-from services.scheduler.core.events_labels import ClusterEvent
+from services.scheduler.core.events_operations import ClusterEvent
 
 NodeTest = Callable[[Node, Node], bool]
 PodTest = Callable[[Pod, Pod], bool]

@@ -13,10 +13,10 @@ from typing import Protocol
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.events_changes import first_node_change, node_changes, pod_changes
-from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_operations import (
     AssignedPodAdd,
     AssignedPodUpdate,
+    ClusterEvent,
     Move,
     QueueDelete,
     QueueOperation,

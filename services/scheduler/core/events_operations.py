@@ -1,12 +1,67 @@
-"""What the scheduler tells its queue, as values."""
+"""What the scheduler tells its queue, as values, and what a move of unschedulable pods is about.
+
+The value of an event is its label, one vocabulary for all modes of the queue: the one that
+upstream printed up to v1.31. From v1.32 on upstream prints resource and action instead, which
+differs only for updates; the queue knows both.
+
+Source: kubernetes v1.20 pkg/scheduler/internal/queue/events.go; v1.31
+pkg/scheduler/framework/events.go; v1.34 pkg/scheduler/framework/types.go, ClusterEvent.Label.
+"""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.value import value
 from services.scheduler.core.catalog import Kept
-from services.scheduler.core.events_labels import ClusterEvent
+
+
+class ClusterEvent(StrEnum):
+    """Something that happened in the cluster."""
+
+    UNKNOWN = "Unknown"
+    NODE_ADD = "NodeAdd"
+    NODE_DELETE = "NodeDelete"
+    NODE_SPEC_UNSCHEDULABLE_CHANGE = "NodeSpecUnschedulableChange"
+    NODE_ALLOCATABLE_CHANGE = "NodeAllocatableChange"
+    NODE_LABEL_CHANGE = "NodeLabelChange"
+    NODE_TAINT_CHANGE = "NodeTaintChange"
+    NODE_CONDITION_CHANGE = "NodeConditionChange"
+    NODE_ANNOTATION_CHANGE = "NodeAnnotationChange"
+    ASSIGNED_POD_ADD = "AssignedPodAdd"
+    ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
+    ASSIGNED_POD_DELETE = "AssignedPodDelete"
+    ASSIGNED_POD_LABEL_CHANGE = "AssignedPodLabelChange"
+    ASSIGNED_POD_SCALE_DOWN = "AssignedPodScaleDown"
+    ASSIGNED_POD_GATES_ELIMINATED = "AssignedPodSchedulingGatesEliminated"
+    ASSIGNED_POD_TOLERATION_CHANGE = "AssignedPodTolerationChange"
+    PENDING_POD_UPDATE = "UnschedulablePodUpdate"
+    PENDING_POD_LABEL_CHANGE = "UnschedulablePodLabelChange"
+    PENDING_POD_SCALE_DOWN = "UnschedulablePodScaleDown"
+    PENDING_POD_GATES_ELIMINATED = "UnschedulablePodSchedulingGatesEliminated"
+    PENDING_POD_TOLERATION_CHANGE = "UnschedulablePodTolerationChange"
+
+    VOLUME_ADD = "PersistentVolumeAdd"
+    VOLUME_UPDATE = "PersistentVolumeUpdate"
+    CLAIM_ADD = "PersistentVolumeClaimAdd"
+    CLAIM_UPDATE = "PersistentVolumeClaimUpdate"
+    STORAGE_CLASS_ADD = "StorageClassAdd"
+    STORAGE_CLASS_UPDATE = "StorageClassUpdate"
+    CSI_NODE_ADD = "CSINodeAdd"
+    CSI_NODE_UPDATE = "CSINodeUpdate"
+    CSI_DRIVER_UPDATE = "CSIDriverUpdate"
+    CSI_STORAGE_CAPACITY_ADD = "CSIStorageCapacityAdd"
+    CSI_STORAGE_CAPACITY_UPDATE = "CSIStorageCapacityUpdate"
+    VOLUME_ATTACHMENT_DELETE = "VolumeAttachmentDelete"
+    PV_ADD = "PvAdd"
+    PV_UPDATE = "PvUpdate"
+    PVC_ADD = "PvcAdd"
+    PVC_UPDATE = "PvcUpdate"
+    SERVICE_ADD = "ServiceAdd"
+    SERVICE_UPDATE = "ServiceUpdate"
+    SERVICE_DELETE = "ServiceDelete"
 
 
 @value(kw_only=True)

@@ -21,8 +21,11 @@ from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope, ScorePlugin
 from services.scheduler.core.plugin_args import NodeResourcesFitArgs
-from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
-from services.scheduler.core.plugins.usage_scoring import usage_score
+from services.scheduler.core.plugins.scored_resources import (
+    ScoredResources,
+    ScoredShares,
+    usage_score,
+)
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
