@@ -13,7 +13,7 @@ from typing import Protocol
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.events_changes import first_node_change, node_changes, pod_changes
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.queue_steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
     ClusterEvent,

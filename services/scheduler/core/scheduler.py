@@ -30,7 +30,6 @@ from services.scheduler.core.decisions import (
     Stage,
 )
 from services.scheduler.core.events_objects import on_object
-from services.scheduler.core.events_operations import ClusterEvent, QueueAdd, QueueUpdate
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.memory import Memory
@@ -46,12 +45,15 @@ from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
     AddUnschedulable,
+    ClusterEvent,
     CommitPop,
     DeleteNomination,
     Done,
     Head,
     PopId,
+    QueueAdd,
     QueueStep,
+    QueueUpdate,
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot

@@ -18,7 +18,7 @@ from services.scheduler.core.events import (
     on_pod,
 )
 from services.scheduler.core.events_handlers import EventHandlers
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.queue_steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
     ClusterEvent,

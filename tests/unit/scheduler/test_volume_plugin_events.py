@@ -15,8 +15,8 @@ from services.kube.storage import (
 )
 from services.kube.workloads import Namespace
 from services.scheduler.core.events_objects import V1_20, V1_34, ObjectEvents, on_object
-from services.scheduler.core.events_operations import Move
 from services.scheduler.core.options import Options
+from services.scheduler.core.queue_steps import Move
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 
