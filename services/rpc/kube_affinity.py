@@ -43,16 +43,10 @@ def pod_affinity(
 def _term(message: affinity_pb2.PodAffinityTerm, field: str) -> PodAffinityTerm:
     return PodAffinityTerm(
         topology_key=message.topology_key,
-        selector=(
-            kube_fields.label_selector(message.label_selector, f"{field}.labelSelector")
-            if message.HasField("label_selector")
-            else None
-        ),
+        selector=kube_fields.optional_selector(message, "label_selector", f"{field}.labelSelector"),
         namespaces=tuple(message.namespaces),
-        namespace_selector=(
-            kube_fields.label_selector(message.namespace_selector, f"{field}.namespaceSelector")
-            if message.HasField("namespace_selector")
-            else None
+        namespace_selector=kube_fields.optional_selector(
+            message, "namespace_selector", f"{field}.namespaceSelector"
         ),
         match_label_keys=tuple(message.match_label_keys),
         mismatch_label_keys=tuple(message.mismatch_label_keys),
@@ -83,11 +77,7 @@ def spread_constraint(
         when_unsatisfiable=kube_fields.choice(
             UnsatisfiableAction, message.when_unsatisfiable, f"{field}.whenUnsatisfiable"
         ),
-        selector=(
-            kube_fields.label_selector(message.label_selector, f"{field}.labelSelector")
-            if message.HasField("label_selector")
-            else None
-        ),
+        selector=kube_fields.optional_selector(message, "label_selector", f"{field}.labelSelector"),
         min_domains=min_domains,
         node_affinity_policy=_policy(
             message.node_affinity_policy, NodeInclusionPolicy.HONOR, f"{field}.nodeAffinityPolicy"

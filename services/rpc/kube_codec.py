@@ -54,14 +54,8 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
         conditions=kube_fields.conditions(status.conditions),
         given=kube_fields.given(status, f"{field}.status"),
         creation_ns=kube_fields.time_ns(meta.creation_timestamp),
-        start_time_ns=(
-            kube_fields.time_ns(status.start_time) if status.HasField("start_time") else None
-        ),
-        deletion_ns=(
-            kube_fields.time_ns(meta.deletion_timestamp)
-            if meta.HasField("deletion_timestamp")
-            else None
-        ),
+        start_time_ns=kube_fields.optional_time_ns(status, "start_time"),
+        deletion_ns=kube_fields.optional_time_ns(meta, "deletion_timestamp"),
         resource_version=meta.resource_version,
     )
 
@@ -101,20 +95,12 @@ def budget_from_message(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        selector=(
-            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
-            if spec.HasField("selector")
-            else None
+        selector=kube_fields.optional_selector(spec, "selector", f"{field}.spec.selector"),
+        min_available=kube_fields.optional_part(
+            spec, "min_available", kube_fields.int_or_percent, f"{field}.spec.minAvailable"
         ),
-        min_available=(
-            kube_fields.int_or_percent(spec.min_available, f"{field}.spec.minAvailable")
-            if spec.HasField("min_available")
-            else None
-        ),
-        max_unavailable=(
-            kube_fields.int_or_percent(spec.max_unavailable, f"{field}.spec.maxUnavailable")
-            if spec.HasField("max_unavailable")
-            else None
+        max_unavailable=kube_fields.optional_part(
+            spec, "max_unavailable", kube_fields.int_or_percent, f"{field}.spec.maxUnavailable"
         ),
         disruptions_allowed=status.disruptions_allowed,
         current_healthy=status.current_healthy,
@@ -171,11 +157,7 @@ def controller_from_message(
         kind=ControllerKind.REPLICA_SET if is_set else ControllerKind.STATEFUL_SET,
         namespace=message.metadata.namespace,
         name=message.metadata.name,
-        selector=(
-            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
-            if spec.HasField("selector")
-            else None
-        ),
+        selector=kube_fields.optional_selector(spec, "selector", f"{field}.spec.selector"),
     )
 
 

@@ -167,7 +167,7 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
     phase = PodPhase.PENDING
     if message.phase:
         phase = kube_fields.choice(PodPhase, message.phase, f"{field}.phase")
-    start_ns = kube_fields.time_ns(message.start_time) if message.HasField("start_time") else None
+    start_ns = kube_fields.optional_time_ns(message, "start_time")
     conditions = kube_fields.conditions(message.conditions)
     given = kube_fields.given(message, field)
     return Status(phase, conditions, message.nominated_node_name, start_ns, given)

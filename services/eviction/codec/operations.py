@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from google.protobuf.message import Message
-
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from services.eviction.codec.pods import pod_from_message
 from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary, RlimitStats
 from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.eviction.fleet import Forget, Operation, Resume, Seen, Step
 from services.rpc.errors import FieldError
+from services.rpc.kube_fields import optional
 
 Clock = Callable[[], int]
 
@@ -107,57 +106,53 @@ def pod_usage(message: eviction_pb2.Observations) -> dict[str, PodUsage]:
     return {each.pod.uid: _pod(each) for each in message.pods}
 
 
-def _given(message: Message, name: str) -> int | None:
-    return getattr(message, name) if message.HasField(name) else None
-
-
 def _memory(message: eviction_pb2.MemoryStats) -> MemoryStats:
     return MemoryStats(
-        available_bytes=_given(message, "available_bytes"),
-        working_set_bytes=_given(message, "working_set_bytes"),
-        time_ns=_given(message, "time_ns"),
+        available_bytes=optional(message, "available_bytes"),
+        working_set_bytes=optional(message, "working_set_bytes"),
+        time_ns=optional(message, "time_ns"),
     )
 
 
 def _fs(message: eviction_pb2.FsStats) -> FsStats:
     return FsStats(
-        available_bytes=_given(message, "available_bytes"),
-        capacity_bytes=_given(message, "capacity_bytes"),
-        inodes_free=_given(message, "inodes_free"),
-        inodes=_given(message, "inodes"),
-        time_ns=_given(message, "time_ns"),
+        available_bytes=optional(message, "available_bytes"),
+        capacity_bytes=optional(message, "capacity_bytes"),
+        inodes_free=optional(message, "inodes_free"),
+        inodes=optional(message, "inodes"),
+        time_ns=optional(message, "time_ns"),
     )
 
 
 def _processes(message: eviction_pb2.ProcessStats) -> RlimitStats:
     return RlimitStats(
-        max_pid=_given(message, "max_pid"),
-        running_processes=_given(message, "running"),
-        time_ns=_given(message, "time_ns"),
+        max_pid=optional(message, "max_pid"),
+        running_processes=optional(message, "running"),
+        time_ns=optional(message, "time_ns"),
     )
 
 
 def _pod(message: eviction_pb2.PodStats) -> PodUsage:
     return PodUsage(
-        memory_working_set_bytes=_given(message, "memory_working_set_bytes"),
+        memory_working_set_bytes=optional(message, "memory_working_set_bytes"),
         containers=tuple(_container(each) for each in message.containers),
         volumes=tuple(
             VolumeUsage(name=each.name, usage=_fs_usage(each, "used_bytes", "inodes_used"))
             for each in message.volumes
         ),
-        ephemeral_storage_bytes=_given(message, "ephemeral_used_bytes"),
-        processes=_given(message, "processes"),
+        ephemeral_storage_bytes=optional(message, "ephemeral_used_bytes"),
+        processes=optional(message, "processes"),
     )
 
 
 def _container(message: eviction_pb2.UsageStats) -> ContainerUsage:
     return ContainerUsage(
         name=message.name,
-        memory_working_set_bytes=_given(message, "memory_working_set_bytes"),
+        memory_working_set_bytes=optional(message, "memory_working_set_bytes"),
         rootfs=_fs_usage(message, "used_bytes", "inodes_used"),
         logs=_fs_usage(message, "logs_used_bytes", "logs_inodes_used"),
     )
 
 
 def _fs_usage(message: eviction_pb2.UsageStats, used: str, inodes: str) -> FsUsage:
-    return FsUsage(used_bytes=_given(message, used), inodes_used=_given(message, inodes))
+    return FsUsage(used_bytes=optional(message, used), inodes_used=optional(message, inodes))
