@@ -15,12 +15,14 @@ from reprieve.kube.v1alpha1 import (
     node_pb2,
     pod_pb2,
     policy_pb2,
+    scheduling_pb2,
     service_pb2,
     workloads_pb2,
 )
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import ContainerImage, Node
 from services.kube.pod import Pod, PodPhase
+from services.kube.priority_class import PriorityClass
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 from services.rpc import kube_fields
@@ -112,6 +114,21 @@ def budget_from_message(
             name: kube_fields.time_ns(granted)
             for name, granted in sorted(status.disrupted_pods.items())
         },
+    )
+
+
+def priority_class_from_message(
+    message: scheduling_pb2.PriorityClass, *, field: str = "priority_class"
+) -> PriorityClass:
+    """Return the class's value; its rules are the admission's. Raises FieldError."""
+    return PriorityClass(
+        name=message.metadata.name,
+        value=message.value,
+        global_default=message.global_default,
+        preemption_policy=kube_fields.preemption_policy(
+            message.preemption_policy, f"{field}.preemptionPolicy"
+        ),
+        description=message.description,
     )
 
 

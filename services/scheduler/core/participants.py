@@ -10,16 +10,25 @@ RunFilterPlugins, RunPreScorePlugins, RunScorePlugins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from services.kube.pod import Pod
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
-from services.scheduler.core.plugin import AnyFilter, AnyScore, PreFiltered
-from services.scheduler.core.plugins.unprepared import NothingToScore, UnpreparedFilter
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    AnyFilter,
+    AnyScore,
+    FilterPlugin,
+    PreFiltered,
+    Scope,
+    ScorePlugin,
+)
 from services.scheduler.core.prefilter import PreFilterOutcome, pre_filter_outcome
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +143,56 @@ def scores_at_work(
         columns=tuple(columns),
         failure=failure,
     )
+
+
+class UnpreparedFilter(FilterPlugin[None]):
+    """Fails on every node, for want of what PreFilter should have prepared."""
+
+    name = ""
+    scope = Scope.NODE
+    can_fail = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Return nothing."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
+        """Fail."""
+        return 1
+
+    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
+        """Fail on all rows."""
+        codes[rows] = 1
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the failure."""
+        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+
+
+class NothingToScore(ScorePlugin[None]):
+    """Scores 0, where PreScore would have said Skip."""
+
+    name = ""
+    scope = Scope.NODE
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare nothing."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write 0."""
+        scores[rows] = 0

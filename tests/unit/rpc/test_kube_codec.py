@@ -9,6 +9,7 @@ import pytest
 from reprieve.kube.v1alpha1.node_pb2 import Node as NodeMessage
 from reprieve.kube.v1alpha1.pod_pb2 import Pod as PodMessage
 from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget as BudgetMessage
+from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass as PriorityClassMessage
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodPhase, PreemptionPolicy
@@ -19,6 +20,7 @@ from services.rpc.kube_codec import (
     budget_from_message,
     node_from_message,
     pod_from_message,
+    priority_class_from_message,
     spec_digest,
 )
 from services.rpc.kube_json import parse
@@ -278,6 +280,16 @@ def test_a_label_selector_that_says_nothing_is_refused(
         _budget(selector={"matchExpressions": [expression]})
     path = "pod_disruption_budget.spec.selector.matchExpressions[0]"
     assert refused.value.field == f"{path}.{field}"
+
+
+def test_a_priority_class_is_read() -> None:
+    """An absent policy preempts."""
+    mapping = {"metadata": {"name": "high"}, "value": 5, "globalDefault": True}
+    read = priority_class_from_message(parse(PriorityClassMessage, mapping))
+    assert (read.name, read.value, read.global_default) == ("high", 5, True)
+    assert read.preemption_policy is PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    never = parse(PriorityClassMessage, {**mapping, "preemptionPolicy": "Never"})
+    assert priority_class_from_message(never).preemption_policy is PreemptionPolicy.NEVER
 
 
 def test_a_digest_differs_where_a_pod_is_worth_another_try() -> None:
