@@ -10,8 +10,16 @@ from functools import partial
 
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from services.eviction.codec.pods import pod_from_message
-from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary, RlimitStats
-from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsStats,
+    FsUsage,
+    MemoryStats,
+    NodeSummary,
+    PodUsage,
+    RlimitStats,
+    VolumeUsage,
+)
 from services.eviction.fleet import Forget, Operation, Resume, Seen, Step
 from services.rpc.errors import FieldError
 from services.rpc.kube_fields import optional

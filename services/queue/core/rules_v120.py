@@ -67,10 +67,7 @@ class RulesV120(QueueRules):
 
     def _update_unschedulable(self, entry: Entry, old: QueuedPod | None) -> SubQueue:
         new = entry.pod
-        if old is None:
-            self._parts.nominator.follow_status(new)
-        else:
-            self._parts.nominator.follow_update(old, new)
+        self._parts.nominator.follow_update(old, new)
         if old is not None and old.digest == new.digest:
             self._queues.unschedulable.replace(entry)
             return SubQueue.UNSCHEDULABLE

@@ -120,7 +120,7 @@ class RulesV134(QueueRules):
         if waiting is not None:
             changed = waiting.with_pod(new)
             self._queues.unschedulable.replace(changed)
-            self._follow(old, new)
+            self._parts.nominator.follow_update(old, new)
             return self.update_waiting(old, changed)
         active = self.to_active(self._new_entry(new), _UPDATED)
         return SubQueue.ACTIVE if active else SubQueue.GATED
@@ -383,12 +383,6 @@ class RulesV134(QueueRules):
 
     def _backs_off(self, entry: Entry) -> bool:
         return self._parts.policy.backs_off(entry, self._parts.now_ns)
-
-    def _follow(self, old: QueuedPod | None, new: QueuedPod) -> None:
-        if old is None:
-            self._parts.nominator.follow_status(new)
-        else:
-            self._parts.nominator.follow_update(old, new)
 
 
 def _of_same_kind(old: QueuedPod, new: QueuedPod) -> QueuedPod:
