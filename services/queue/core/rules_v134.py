@@ -168,7 +168,7 @@ class RulesV134(QueueRules):
             if not self.is_duplicate(entry):
                 return entry
         while self._pops_backing_off and (entry := self._queues.backoff.pop()) is not None:
-            self._queues.incoming.record(_ACTIVE, incoming.POP_FROM_BACKOFF_Q)
+            self._queues.incoming.record((_ACTIVE, incoming.POP_FROM_BACKOFF_Q))
             if not self.is_duplicate(entry):
                 return entry
         return None

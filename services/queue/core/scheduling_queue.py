@@ -176,7 +176,7 @@ class SchedulingQueue:
             return self._not_next()
         parts.advance(now_ns)
         parts.scheduling_cycle += pods
-        parts.queues.incoming.record(SubQueue.ACTIVE, self._rules.added_by, pods)
+        parts.queues.incoming.record((SubQueue.ACTIVE, self._rules.added_by), pods)
         parts.finished.record(1, pods)
         return None
 

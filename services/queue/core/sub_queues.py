@@ -14,7 +14,7 @@ from struct import Struct
 
 from services.queue.core.backoff import BackoffPolicy
 from services.queue.core.entry import Entry
-from services.queue.core.incoming import IncomingPods, SubQueue
+from services.queue.core.incoming import Counts, SubQueue
 from services.queue.core.keyed_heap import KeyedHeap
 from services.queue.core.pod import PodKey, PodRef, QueuedPod
 from services.queue.core.unschedulable import UnschedulablePods
@@ -124,7 +124,7 @@ class SubQueues:
         self.backoff = BackoffQueue(policy, ranked=ranked)
         self.error_backoff = BackoffQueue(policy)
         self.unschedulable = UnschedulablePods()
-        self.incoming = IncomingPods()
+        self.incoming = Counts[tuple[SubQueue, str]]()
 
     def where(self, key: PodKey) -> SubQueue | None:
         """Return where a pod stands: unschedulable first, then active, then backing off."""
@@ -151,25 +151,25 @@ class SubQueues:
     def activate(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` active because of `event`."""
         self.active.put(entry)
-        self.incoming.record(_ACTIVE, event)
+        self.incoming.record((_ACTIVE, event))
         return _ACTIVE
 
     def back_off(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off because of `event`."""
         self.backoff.put(entry)
-        self.incoming.record(_BACKOFF, event)
+        self.incoming.record((_BACKOFF, event))
         return _BACKOFF
 
     def back_off_error(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off after an error because of `event`."""
         self.error_backoff.put(entry)
-        self.incoming.record(_BACKOFF, event)
+        self.incoming.record((_BACKOFF, event))
         return _ERROR_BACKOFF
 
     def park(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` unschedulable because of `event`."""
         self.unschedulable.put(entry)
-        self.incoming.record(_UNSCHEDULABLE, event)
+        self.incoming.record((_UNSCHEDULABLE, event))
         return _UNSCHEDULABLE
 
     def latest(self, pod: PodRef) -> QueuedPod | None:
