@@ -47,6 +47,7 @@ _SCALARS = frozenset({bool, int, str})
 _AMOUNTS = frozenset({"allocatable", "capacity", "overhead"})
 _ABSENT_IF_EMPTY = frozenset({"controller", "creation_ns", "restart_policy"})
 _LAID_OUT = frozenset({"disrupted_pods", "resources", "scheduling_gates"})
+"""Fields whose name a message has too, for something else: written where they belong."""
 _FIELDS = {kind: name for name, kind in SOURCES.items()}
 
 

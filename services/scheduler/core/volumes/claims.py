@@ -57,7 +57,11 @@ def waits_for_consumer(claim: PersistentVolumeClaim, catalog: Catalog) -> bool:
 
 
 class ClaimUses:
-    """Counts by "namespace/name"; claims that are made for one pod do not count."""
+    """How many pods on nodes use each claim, by "namespace/name"; kept while pods come and go.
+
+    Claims that are made for one pod do not count.
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, NodeInfo.updatePVCRefCounts.
+    """
 
     __slots__ = ("_counts",)
 
