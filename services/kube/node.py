@@ -5,10 +5,11 @@ Source: kubernetes v1.34 api/core/v1/types.go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from services.kube.pod import EMPTY, NO_RESOURCES, Condition
+from services.kube.selector import NodeSelector
 from services.kube.taints import Taint
 
 LABEL_HOSTNAME = "kubernetes.io/hostname"
@@ -54,3 +55,13 @@ class Node:
         region = self.labels.get(LABEL_REGION_BETA, self.labels.get(LABEL_REGION, ""))
         zone = self.labels.get(LABEL_ZONE_BETA, self.labels.get(LABEL_ZONE, ""))
         return f"{region}:\x00:{zone}" if region or zone else ""
+
+    def matches(self, labels: Iterable[tuple[str, str]], required: NodeSelector | None) -> bool:
+        """Tell whether a pod's nodeSelector and required node affinity admit the node.
+
+        Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity,
+        GetRequiredNodeAffinity.
+        """
+        if any(self.labels.get(key) != value for key, value in labels):
+            return False
+        return required is None or required.matches(self.labels, self.name)

@@ -48,6 +48,19 @@ def pod_level_requests(spec: PodSpec) -> dict[str, int]:
     }
 
 
+def scaled_down(old: PodSpec, new: PodSpec) -> bool:
+    """Tell whether a pod asks for less of anything than it did.
+
+    Source: kubernetes v1.34 pkg/scheduler/framework/events.go, extractPodScaleDown.
+    """
+    if old is new:
+        return False
+    after = pod_requests(new)
+    return any(
+        name not in after or amount > after[name] for name, amount in pod_requests(old).items()
+    )
+
+
 def _container_requests(spec: PodSpec, defaults: Mapping[str, int]) -> dict[str, int]:
     total: dict[str, int] = {}
     for container in spec.containers:

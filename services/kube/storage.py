@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from services.kube.node import LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA
 from services.kube.pod import EMPTY, OwnerReference
 from services.kube.selector import LabelSelector, NodeSelector
 from services.kube.volumes import DiskSource
@@ -18,6 +19,10 @@ from services.kube.volumes import DiskSource
 DEFAULT_CLASS_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 CLASS_ANNOTATION_BETA = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+TOPOLOGY_LABELS = (LABEL_ZONE_BETA, LABEL_REGION_BETA, LABEL_ZONE, LABEL_REGION)
+"""The labels that say where a volume or a node is."""
+ZONE_DELIMITER = "__"
+"""Stands between the zones of a volume that is in several."""
 
 
 class VolumeMode(Enum):
@@ -86,6 +91,21 @@ class PersistentVolume:
     phase: VolumePhase = VolumePhase.NONE
     deletion_ns: int | None = None
     resource_version: str = ""
+
+    @property
+    def zones(self) -> list[tuple[str, frozenset[str]]]:
+        """Return the places by label; a label that names an empty place is passed over.
+
+        Source: kubernetes v1.34 plugins/volumezone/volume_zone.go, getPVTopologies;
+        cloud-provider/volume/helpers/zones.go, LabelZonesToSet.
+        """
+        found: list[tuple[str, frozenset[str]]] = []
+        for label in TOPOLOGY_LABELS:
+            places = self.labels.get(label, "").split(ZONE_DELIMITER)
+            named = frozenset(place.strip() for place in places)
+            if "" not in named:
+                found.append((label, named))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

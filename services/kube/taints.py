@@ -58,6 +58,11 @@ class Toleration:
         return self.operator == "Exists"
 
 
+def repels(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+    """Tell whether `taint` keeps a pod with `tolerations` from being scheduled to the node."""
+    return taint.effect is not TaintEffect.PREFER_NO_SCHEDULE and not tolerated(taint, tolerations)
+
+
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Tell whether one of `tolerations` covers `taint`."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -7,6 +7,7 @@ Source: kubernetes v1.34 api/core/v1/types.go, VolumeSource and PersistentVolume
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 
@@ -138,3 +139,36 @@ class Volume:
 
     name: str
     source: ClaimSource | EphemeralSource | DiskSource
+
+
+def claim_names(pod_name: str, volumes: Iterable[Volume]) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each claim of a pod, and whether it is made for an ephemeral volume.
+
+    Source: kubernetes v1.34 component-helpers/storage/ephemeral/ephemeral.go, VolumeClaimName.
+    """
+    for volume in volumes:
+        if isinstance(volume.source, ClaimSource):
+            yield volume.source.claim_name, False
+        elif isinstance(volume.source, EphemeralSource):
+            yield f"{pod_name}-{volume.name}", True
+
+
+def conflict(disk: object, other: object) -> bool:
+    """Tell whether two pods on a node cannot both have these; only readers share, and not EBS.
+
+    Source: kubernetes v1.34 plugins/volumerestrictions/volume_restrictions.go, isVolumeConflict.
+    """
+    match disk, other:
+        case GcePersistentDisk(), GcePersistentDisk():
+            same = disk.pd_name == other.pd_name
+        case AwsElasticBlockStore(), AwsElasticBlockStore():
+            return disk.volume_id == other.volume_id
+        case IscsiDisk(), IscsiDisk():
+            same = disk.iqn == other.iqn
+        case RbdImage(), RbdImage():
+            same = (disk.pool, disk.image) == (other.pool, other.image) and not set(
+                disk.monitors
+            ).isdisjoint(other.monitors)
+        case _:
+            return False
+    return same and not (disk.read_only and other.read_only)

@@ -1,4 +1,4 @@
-"""Services and controllers: whose pods are spread by default.
+"""Namespaces, services and controllers: whose labels select, and whose pods are spread by default.
 
 Source: kubernetes v1.34 api/core/v1/types.go and api/apps/v1/types.go.
 """
@@ -38,3 +38,11 @@ class Controller:
     namespace: str
     name: str
     selector: LabelSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """A namespace."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)

@@ -12,7 +12,7 @@ from services.queue.core.cluster_event import event_of
 from services.queue.core.config import QueueConfig
 from services.queue.core.happening import Happening, HintFunction
 from services.queue.core.hints.in_tree import WITHOUT_HINTS, hint_of, in_tree
-from services.queue.core.hints.profiles import HintProfile
+from services.queue.core.hints.objects import HintProfile
 from services.queue.core.mode import MODES, QueueMode
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration

@@ -52,7 +52,7 @@ _PLAIN: frozenset[type] = frozenset({NoneType, int, SubQueue, Requeued})
 _NOT_IN_FLIGHT = NotInFlight()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OperationKind:
     """One row: `read` checks a message and returns the argument that `apply` takes.
 
@@ -90,10 +90,6 @@ def _read_add(reader: QueueReader, message: queue_pb2.Add) -> QueuedPod:
     return reader.pod(message.pod, field="pod", sort_key=message.sort_key, gates=message.gates)
 
 
-def _add(queue: SchedulingQueue, pod: QueuedPod, at_ns: int) -> None:
-    queue.add(pod, now_ns=at_ns)
-
-
 def _read_update(
     reader: QueueReader, message: queue_pb2.Update
 ) -> tuple[QueuedPod | None, QueuedPod]:
@@ -109,47 +105,11 @@ def _read_update(
     return old, new
 
 
-def _update(
-    queue: SchedulingQueue, versions: tuple[QueuedPod | None, QueuedPod], at_ns: int
-) -> SubQueue | None:
-    old, new = versions
-    return queue.update(old, new, now_ns=at_ns)
-
-
-def _read_delete(_reader: QueueReader, message: queue_pb2.Delete) -> PodRef:
-    return _named_ref(message.pod)
-
-
 def _named_ref(message: session_pb2.PodRef) -> PodRef:
     pod = codec.pod_ref(message)
     if not pod.name:
         raise FieldError("pod.name", "is required: pods are found by namespace and name")
     return pod
-
-
-def _delete(queue: SchedulingQueue, pod: PodRef, at_ns: int) -> None:
-    queue.delete(pod, now_ns=at_ns)
-
-
-def _read_nothing(_reader: QueueReader, _message: object) -> None:
-    return None
-
-
-def _read_pop(_reader: QueueReader, message: queue_pb2.Pop) -> str:
-    return message.owner
-
-
-def _pop(queue: SchedulingQueue, owner: str, at_ns: int) -> Outcome:
-    return queue.pop(now_ns=at_ns, owner=owner)
-
-
-def _read_commit_pop(_reader: QueueReader, message: queue_pb2.CommitPop) -> tuple[PopId, str]:
-    return codec.pop_id(message.pop), message.owner
-
-
-def _commit_pop(queue: SchedulingQueue, wanted: tuple[PopId, str], at_ns: int) -> Outcome:
-    pop, owner = wanted
-    return queue.commit_pop(pop, now_ns=at_ns, owner=owner)
 
 
 class _FailedPods(NamedTuple):
@@ -183,10 +143,6 @@ def _failure_at(
         raise FieldError(f"failures[{index}].{error.field}", error.problem) from None
 
 
-def _commit_unschedulable(queue: SchedulingQueue, failed: _FailedPods, at_ns: int) -> Outcome:
-    return queue.commit_unschedulable(failed.pods, first_cycle=failed.first_cycle, now_ns=at_ns)
-
-
 def _read_pass_through(_reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
     if message.first_cycle < 1:
         raise FieldError(
@@ -197,13 +153,8 @@ def _read_pass_through(_reader: QueueReader, message: queue_pb2.PassThrough) -> 
     return message.first_cycle, message.pods
 
 
-def _pass_through(queue: SchedulingQueue, passed: tuple[int, int], at_ns: int) -> Outcome:
-    first_cycle, pods = passed
-    return queue.pass_through(pods, first_cycle=first_cycle, now_ns=at_ns)
-
-
 class _FailedPop(NamedTuple):
-    pop: PopId
+    pop_id: PopId
     failure: Failure
     cycle: int | None
     pod: QueuedPod | None
@@ -224,26 +175,6 @@ def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedul
     return _FailedPop(pop, reader.failure(message), message.cycle or None, pod, gates, selector)
 
 
-def _add_unschedulable(queue: SchedulingQueue, failed: _FailedPop, at_ns: int) -> Outcome:
-    return queue.add_unschedulable(
-        failed.pop,
-        now_ns=at_ns,
-        failure=failed.failure,
-        cycle=failed.cycle,
-        pod=failed.pod,
-        gates=failed.gates,
-        spread_selector=failed.spread_selector,
-    )
-
-
-def _read_done(_reader: QueueReader, message: queue_pb2.Done) -> PopId:
-    return codec.pop_id(message.pop)
-
-
-def _done(queue: SchedulingQueue, pop: PopId, _at_ns: int) -> NotInFlight | None:
-    return None if queue.done(pop) is Done.APPLIED else _NOT_IN_FLIGHT
-
-
 class _WantedMove(NamedTuple):
     happening: Happening
     wanted: MoveFilter
@@ -256,10 +187,6 @@ def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _WantedMove:
     return _WantedMove(happening, wanted)
 
 
-def _move(queue: SchedulingQueue, wanted: _WantedMove, at_ns: int) -> int:
-    return queue.move_all(wanted.happening, now_ns=at_ns, wanted=wanted.wanted)
-
-
 _Assigned = tuple[AssignedPod, Happening]
 
 
@@ -267,36 +194,10 @@ def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -
     return reader.assigned(ASSIGNED_POD_ADD.label, None, message.pod, message.namespace_labels)
 
 
-def _assigned_add(queue: SchedulingQueue, assigned: _Assigned, at_ns: int) -> int:
-    pod, happening = assigned
-    return queue.assigned_add(pod, now_ns=at_ns, happening=happening)
-
-
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
     label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
     old = message.old if message.HasField("old") else None
     return reader.assigned(label, old, message.pod, message.namespace_labels)
-
-
-def _assigned_update(queue: SchedulingQueue, assigned: _Assigned, at_ns: int) -> int:
-    pod, happening = assigned
-    return queue.assigned_update(pod, now_ns=at_ns, happening=happening)
-
-
-def _read_nominate(_reader: QueueReader, message: queue_pb2.Nominate) -> tuple[PodRef, str]:
-    return codec.pod_ref(message.pod), message.node_name
-
-
-def _nominate(queue: SchedulingQueue, nomination: tuple[PodRef, str], _at_ns: int) -> None:
-    queue.nominate(*nomination)
-
-
-def _read_delete_nomination(_reader: QueueReader, message: queue_pb2.DeleteNomination) -> str:
-    return codec.pod_ref(message.pod).uid
-
-
-def _delete_nomination(queue: SchedulingQueue, uid: str, _at_ns: int) -> None:
-    queue.nominate_delete(uid)
 
 
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
@@ -315,20 +216,6 @@ def _ref_at(index: int, message: session_pb2.PodRef) -> PodRef:
         raise FieldError(path, error.problem) from None
 
 
-def _activate(queue: SchedulingQueue, pods: list[PodRef], at_ns: int) -> int:
-    return queue.activate(pods, now_ns=at_ns)
-
-
-def _read_set_gates(
-    reader: QueueReader, message: queue_pb2.SetGates
-) -> tuple[PodRef, tuple[str, ...]]:
-    return _named_ref(message.pod), reader.gates(message.gates)
-
-
-def _set_gates(queue: SchedulingQueue, held: tuple[PodRef, tuple[str, ...]], at_ns: int) -> None:
-    queue.hold(*held, now_ns=at_ns)
-
-
 def _read_owner(
     _reader: QueueReader, message: queue_pb2.RenewLeases | queue_pb2.ReleaseOwner
 ) -> str:
@@ -337,48 +224,90 @@ def _read_owner(
     return message.owner
 
 
-def _renew_leases(queue: SchedulingQueue, owner: str, at_ns: int) -> int:
-    return queue.renew_leases(owner, now_ns=at_ns)
-
-
-def _release_owner(queue: SchedulingQueue, owner: str, at_ns: int) -> int:
-    return queue.release_owner(owner, now_ns=at_ns)
-
-
-def _flush_backoff(queue: SchedulingQueue, _argument: None, at_ns: int) -> int:
-    return queue.flush_backoff(now_ns=at_ns)
-
-
-def _flush_leftover(queue: SchedulingQueue, _argument: None, at_ns: int) -> int:
-    return queue.flush_leftover(now_ns=at_ns)
-
-
-def _close(queue: SchedulingQueue, _argument: None, _at_ns: int) -> None:
-    queue.close()
+def _nothing(_reader: QueueReader, _message: object) -> None:
+    return None
 
 
 _KINDS: Mapping[str, OperationKind] = {
-    "add": OperationKind(read=_read_add, apply=_add),
-    "update": OperationKind(read=_read_update, apply=_update),
-    "delete": OperationKind(read=_read_delete, apply=_delete),
-    "pop": OperationKind(read=_read_pop, apply=_pop),
-    "commit_pop": OperationKind(read=_read_commit_pop, apply=_commit_pop, untold=_PLAIN | {Popped}),
-    "commit_unschedulable": OperationKind(
-        read=_read_commit_unschedulable, apply=_commit_unschedulable
+    "add": OperationKind(_read_add, lambda queue, pod, at_ns: queue.add(pod, now_ns=at_ns)),
+    "update": OperationKind(
+        _read_update, lambda queue, versions, at_ns: queue.update(*versions, now_ns=at_ns)
     ),
-    "pass_through": OperationKind(read=_read_pass_through, apply=_pass_through),
-    "add_unschedulable": OperationKind(read=_read_add_unschedulable, apply=_add_unschedulable),
-    "done": OperationKind(read=_read_done, apply=_done),
-    "move": OperationKind(read=_read_move, apply=_move),
-    "assigned_pod_add": OperationKind(read=_read_assigned_add, apply=_assigned_add),
-    "assigned_pod_update": OperationKind(read=_read_assigned_update, apply=_assigned_update),
-    "nominate": OperationKind(read=_read_nominate, apply=_nominate),
-    "delete_nomination": OperationKind(read=_read_delete_nomination, apply=_delete_nomination),
-    "activate": OperationKind(read=_read_activate, apply=_activate),
-    "flush_backoff": OperationKind(read=_read_nothing, apply=_flush_backoff),
-    "flush_leftover": OperationKind(read=_read_nothing, apply=_flush_leftover),
-    "close": OperationKind(read=_read_nothing, apply=_close),
-    "set_gates": OperationKind(read=_read_set_gates, apply=_set_gates),
-    "renew_leases": OperationKind(read=_read_owner, apply=_renew_leases),
-    "release_owner": OperationKind(read=_read_owner, apply=_release_owner),
+    "delete": OperationKind(
+        lambda _, message: _named_ref(message.pod),
+        lambda queue, pod, at_ns: queue.delete(pod, now_ns=at_ns),
+    ),
+    "pop": OperationKind(
+        lambda _, message: message.owner,
+        lambda queue, owner, at_ns: queue.pop(now_ns=at_ns, owner=owner),
+    ),
+    "commit_pop": OperationKind(
+        lambda _, message: (codec.pop_id(message.pop), message.owner),
+        lambda queue, wanted, at_ns: queue.commit_pop(wanted[0], now_ns=at_ns, owner=wanted[1]),
+        untold=_PLAIN | {Popped},
+    ),
+    "commit_unschedulable": OperationKind(
+        _read_commit_unschedulable,
+        lambda queue, failed, at_ns: queue.commit_unschedulable(
+            failed.pods, first_cycle=failed.first_cycle, now_ns=at_ns
+        ),
+    ),
+    "pass_through": OperationKind(
+        _read_pass_through,
+        lambda queue, passed, at_ns: queue.pass_through(
+            passed[1], first_cycle=passed[0], now_ns=at_ns
+        ),
+    ),
+    "add_unschedulable": OperationKind(
+        _read_add_unschedulable,
+        lambda queue, failed, at_ns: queue.add_unschedulable(now_ns=at_ns, **failed._asdict()),
+    ),
+    "done": OperationKind(
+        lambda _, message: codec.pop_id(message.pop),
+        lambda queue, pop, _: None if queue.done(pop) is Done.APPLIED else _NOT_IN_FLIGHT,
+    ),
+    "move": OperationKind(
+        _read_move,
+        lambda queue, move, at_ns: queue.move_all(move.happening, now_ns=at_ns, wanted=move.wanted),
+    ),
+    "assigned_pod_add": OperationKind(
+        _read_assigned_add,
+        lambda queue, assigned, at_ns: queue.assigned_add(
+            assigned[0], now_ns=at_ns, happening=assigned[1]
+        ),
+    ),
+    "assigned_pod_update": OperationKind(
+        _read_assigned_update,
+        lambda queue, assigned, at_ns: queue.assigned_update(
+            assigned[0], now_ns=at_ns, happening=assigned[1]
+        ),
+    ),
+    "nominate": OperationKind(
+        lambda _, message: (codec.pod_ref(message.pod), message.node_name),
+        lambda queue, nomination, _: queue.nominate(*nomination),
+    ),
+    "delete_nomination": OperationKind(
+        lambda _, message: codec.pod_ref(message.pod).uid,
+        lambda queue, uid, _: queue.nominate_delete(uid),
+    ),
+    "activate": OperationKind(
+        _read_activate, lambda queue, pods, at_ns: queue.activate(pods, now_ns=at_ns)
+    ),
+    "set_gates": OperationKind(
+        lambda reader, message: (_named_ref(message.pod), reader.gates(message.gates)),
+        lambda queue, held, at_ns: queue.hold(*held, now_ns=at_ns),
+    ),
+    "renew_leases": OperationKind(
+        _read_owner, lambda queue, owner, at_ns: queue.renew_leases(owner, now_ns=at_ns)
+    ),
+    "release_owner": OperationKind(
+        _read_owner, lambda queue, owner, at_ns: queue.release_owner(owner, now_ns=at_ns)
+    ),
+    "flush_backoff": OperationKind(
+        _nothing, lambda queue, _, at_ns: queue.flush_backoff(now_ns=at_ns)
+    ),
+    "flush_leftover": OperationKind(
+        _nothing, lambda queue, _, at_ns: queue.flush_leftover(now_ns=at_ns)
+    ),
+    "close": OperationKind(_nothing, lambda queue, _, _at_ns: queue.close()),
 }

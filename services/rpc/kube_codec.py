@@ -9,11 +9,22 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from reprieve.kube.v1alpha1 import (
+    meta_pb2,
+    namespace_pb2,
+    node_pb2,
+    pod_pb2,
+    policy_pb2,
+    scheduling_pb2,
+    service_pb2,
+    workloads_pb2,
+)
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import ContainerImage, Node
 from services.kube.pod import Pod, PodPhase
 from services.kube.priority_class import PriorityClass
+from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 from services.rpc import kube_fields
 from services.rpc.kube_spec import PodSpecInterner
 
@@ -45,14 +56,8 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
         conditions=kube_fields.conditions(status.conditions),
         given=kube_fields.given(status, f"{field}.status"),
         creation_ns=kube_fields.time_ns(meta.creation_timestamp),
-        start_time_ns=(
-            kube_fields.time_ns(status.start_time) if status.HasField("start_time") else None
-        ),
-        deletion_ns=(
-            kube_fields.time_ns(meta.deletion_timestamp)
-            if meta.HasField("deletion_timestamp")
-            else None
-        ),
+        start_time_ns=kube_fields.optional_time_ns(status, "start_time"),
+        deletion_ns=kube_fields.optional_time_ns(meta, "deletion_timestamp"),
         resource_version=meta.resource_version,
     )
 
@@ -92,20 +97,12 @@ def budget_from_message(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
-        selector=(
-            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
-            if spec.HasField("selector")
-            else None
+        selector=kube_fields.optional_selector(spec, "selector", f"{field}.spec.selector"),
+        min_available=kube_fields.optional_part(
+            spec, "min_available", kube_fields.int_or_percent, f"{field}.spec.minAvailable"
         ),
-        min_available=(
-            kube_fields.int_or_percent(spec.min_available, f"{field}.spec.minAvailable")
-            if spec.HasField("min_available")
-            else None
-        ),
-        max_unavailable=(
-            kube_fields.int_or_percent(spec.max_unavailable, f"{field}.spec.maxUnavailable")
-            if spec.HasField("max_unavailable")
-            else None
+        max_unavailable=kube_fields.optional_part(
+            spec, "max_unavailable", kube_fields.int_or_percent, f"{field}.spec.maxUnavailable"
         ),
         disruptions_allowed=status.disruptions_allowed,
         current_healthy=status.current_healthy,
@@ -132,6 +129,52 @@ def priority_class_from_message(
             message.preemption_policy, f"{field}.preemptionPolicy"
         ),
         description=message.description,
+    )
+
+
+def namespace_from_message(message: namespace_pb2.Namespace, _field: str = "") -> Namespace:
+    """Return the namespace's value."""
+    return Namespace(
+        name=message.metadata.name, labels=kube_fields.strings(message.metadata.labels)
+    )
+
+
+def service_from_message(message: service_pb2.Service, _field: str = "") -> Service:
+    """Return the service's value."""
+    return Service(
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        selector=kube_fields.strings(message.spec.selector),
+    )
+
+
+def replication_controller_from_message(
+    message: workloads_pb2.ReplicationController, _field: str = ""
+) -> Controller:
+    """Return the controller's value, its plain selector as requirements."""
+    requirements = tuple(
+        Requirement(key=key, operator=Operator.IN, values=(text,))
+        for key, text in sorted(message.spec.selector.items())
+    )
+    return Controller(
+        kind=ControllerKind.REPLICATION_CONTROLLER,
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        selector=LabelSelector(requirements=requirements),
+    )
+
+
+def controller_from_message(
+    message: workloads_pb2.ReplicaSet | workloads_pb2.StatefulSet, field: str = "controller"
+) -> Controller:
+    """Return the value of a replica set or a stateful set; an absent selector is None."""
+    spec = message.spec
+    is_set = isinstance(message, workloads_pb2.ReplicaSet)
+    return Controller(
+        kind=ControllerKind.REPLICA_SET if is_set else ControllerKind.STATEFUL_SET,
+        namespace=message.metadata.namespace,
+        name=message.metadata.name,
+        selector=kube_fields.optional_selector(spec, "selector", f"{field}.spec.selector"),
     )
 
 

@@ -6,10 +6,11 @@ Each reader takes the path of its field, which a refusal (FieldError) names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -38,6 +39,7 @@ from services.rpc.errors import FieldError
 SECOND_NS = 1_000_000_000
 _INT32_MAX = 2**31 - 1
 _PERCENT = re.compile(r"[0-9]{1,18}%")
+_T = TypeVar("_T")
 _E = TypeVar("_E", bound=Enum)
 _FIELD_OPERATORS = frozenset({Operator.IN, Operator.NOT_IN})
 _LABEL_OPERATORS = frozenset(
@@ -48,6 +50,23 @@ _LABEL_OPERATORS = frozenset(
 def time_ns(stamp: Timestamp) -> int:
     """Return the time in ns since the Unix epoch; 0 for an absent one."""
     return stamp.seconds * SECOND_NS + stamp.nanos
+
+
+def optional_time_ns(message: Message, name: str) -> int | None:
+    """Return the time in the field `name` in ns since the Unix epoch, None for an absent one."""
+    return time_ns(getattr(message, name)) if message.HasField(name) else None
+
+
+def optional(message: Message, name: str) -> Any:
+    """Return the field `name`, None for an absent one."""
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def optional_part(
+    message: Message, name: str, read: Callable[[Any, str], _T], field: str
+) -> _T | None:
+    """Return what `read` makes of the field `name`, None for an absent one; `field` is its path."""
+    return read(getattr(message, name), field) if message.HasField(name) else None
 
 
 def timestamp(at_ns: int) -> Timestamp:
@@ -131,6 +150,11 @@ def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector
     return LabelSelector(requirements=tuple(requirements))
 
 
+def optional_selector(message: Message, name: str, field: str) -> LabelSelector | None:
+    """Return the selector in the field `name`, None for an absent one; `field` is its path."""
+    return optional_part(message, name, label_selector, field)
+
+
 def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -> Requirement:
     operator = choice(Operator, message.operator, f"{field}.operator")
     if operator not in _LABEL_OPERATORS:
@@ -140,18 +164,6 @@ def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -
         need = "needs values" if wants_values else "takes no values"
         raise FieldError(f"{field}.values", f'operator "{operator.value}" {need}')
     return Requirement(key=message.key, operator=operator, values=tuple(message.values))
-
-
-def label_selector_to_message(selector: LabelSelector) -> meta_pb2.LabelSelector:
-    """Return the selector as a message of matchExpressions."""
-    return meta_pb2.LabelSelector(
-        match_expressions=[
-            meta_pb2.LabelSelectorRequirement(
-                key=each.key, operator=each.operator.value, values=each.values
-            )
-            for each in selector.requirements
-        ]
-    )
 
 
 def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
@@ -213,7 +225,7 @@ def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
             key=each.key,
             value=each.value,
             effect=choice(TaintEffect, each.effect, f"{field}[{index}].effect"),
-            time_added_ns=time_ns(each.time_added) if each.HasField("time_added") else None,
+            time_added_ns=optional_time_ns(each, "time_added"),
         )
         for index, each in enumerate(messages)
     )
@@ -233,7 +245,7 @@ def _toleration(message: pod_pb2.Toleration, field: str) -> Toleration:
         operator=message.operator,
         value=message.value,
         effect=choice(TaintEffect, message.effect, f"{field}.effect") if message.effect else None,
-        seconds=message.toleration_seconds if message.HasField("toleration_seconds") else None,
+        seconds=optional(message, "toleration_seconds"),
     )
 
 
@@ -249,11 +261,7 @@ def conditions(
             status=each.status,
             reason=each.reason,
             message=each.message,
-            last_transition_ns=(
-                time_ns(each.last_transition_time)
-                if each.HasField("last_transition_time")
-                else None
-            ),
+            last_transition_ns=optional_time_ns(each, "last_transition_time"),
         )
         for each in messages
     )

@@ -76,6 +76,7 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
     out of range, with a FieldError that names the field below `field`; and more than RESOURCES_MAX
     resources asked for.
     """
+    affinity = message.affinity
     policy = kube_fields.preemption_policy(message.preemption_policy, f"{field}.preemptionPolicy")
     containers = _containers(message.containers, f"{field}.containers")
     init_containers = _containers(message.init_containers, f"{field}.initContainers")
@@ -90,24 +91,17 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
             else None
         ),
         node_selector=kube_fields.strings(message.node_selector),
-        node_affinity=(
-            _node_affinity(message.affinity.node_affinity, f"{field}.affinity.nodeAffinity")
-            if message.affinity.HasField("node_affinity")
-            else None
+        node_affinity=kube_fields.optional_part(
+            affinity, "node_affinity", _node_affinity, f"{field}.affinity.nodeAffinity"
         ),
-        pod_affinity=(
-            kube_affinity.pod_affinity(
-                message.affinity.pod_affinity, f"{field}.affinity.podAffinity"
-            )
-            if message.affinity.HasField("pod_affinity")
-            else None
+        pod_affinity=kube_fields.optional_part(
+            affinity, "pod_affinity", kube_affinity.pod_affinity, f"{field}.affinity.podAffinity"
         ),
-        pod_anti_affinity=(
-            kube_affinity.pod_affinity(
-                message.affinity.pod_anti_affinity, f"{field}.affinity.podAntiAffinity"
-            )
-            if message.affinity.HasField("pod_anti_affinity")
-            else None
+        pod_anti_affinity=kube_fields.optional_part(
+            affinity,
+            "pod_anti_affinity",
+            kube_affinity.pod_affinity,
+            f"{field}.affinity.podAntiAffinity",
         ),
         topology_spread_constraints=kube_affinity.spread_constraints(
             message.topology_spread_constraints, f"{field}.topologySpreadConstraints"
@@ -119,10 +113,8 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
         preemption_policy=policy,
         scheduler_name=message.scheduler_name or DEFAULT_SCHEDULER,
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
-        termination_grace_period_s=(
-            message.termination_grace_period_seconds
-            if message.HasField("termination_grace_period_seconds")
-            else None
+        termination_grace_period_s=kube_fields.optional(
+            message, "termination_grace_period_seconds"
         ),
         host_network=message.host_network,
     )
@@ -167,15 +159,14 @@ def _port(message: pod_pb2.ContainerPort, field: str) -> ContainerPort:
 
 
 def _node_affinity(message: affinity_pb2.NodeAffinity, field: str) -> NodeAffinity:
-    required = message.required_during_scheduling_ignored_during_execution
     preferred = message.preferred_during_scheduling_ignored_during_execution
-    required_name = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred_name = "preferredDuringSchedulingIgnoredDuringExecution"
     return NodeAffinity(
-        required=(
-            kube_fields.node_selector(required, f"{field}.{required_name}")
-            if message.HasField("required_during_scheduling_ignored_during_execution")
-            else None
+        required=kube_fields.optional_part(
+            message,
+            "required_during_scheduling_ignored_during_execution",
+            kube_fields.node_selector,
+            f"{field}.requiredDuringSchedulingIgnoredDuringExecution",
         ),
         preferred=tuple(
             PreferredSchedulingTerm(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.kube.v1alpha1 import meta_pb2, storage_pb2
+from reprieve.kube.v1alpha1 import storage_pb2
 from services.kube import storage
 from services.kube.quantity import QuantityError, value
-from services.kube.selector import LabelSelector
 from services.rpc import kube_fields, kube_volumes
 from services.rpc.errors import FieldError
 
 
 def persistent_volume_from_message(
-    message: storage_pb2.PersistentVolume, *, field: str = "persistent_volume"
+    message: storage_pb2.PersistentVolume, field: str = "persistent_volume"
 ) -> storage.PersistentVolume:
     """Return the volume's value; without a node affinity every node reaches it."""
     meta, spec = message.metadata, message.spec
-    affinity = spec.node_affinity
     return storage.PersistentVolume(
         name=meta.name,
         uid=meta.uid,
@@ -36,27 +34,24 @@ def persistent_volume_from_message(
         ),
         storage_class_name=spec.storage_class_name,
         volume_mode=_volume_mode(spec.volume_mode, f"{field}.spec.volumeMode"),
-        node_affinity=(
-            kube_fields.node_selector(affinity.required, f"{field}.spec.nodeAffinity.required")
-            if affinity.HasField("required")
-            else None
+        node_affinity=kube_fields.optional_part(
+            spec.node_affinity,
+            "required",
+            kube_fields.node_selector,
+            f"{field}.spec.nodeAffinity.required",
         ),
-        volume_attributes_class_name=(
-            spec.volume_attributes_class_name
-            if spec.HasField("volume_attributes_class_name")
-            else None
-        ),
+        volume_attributes_class_name=kube_fields.optional(spec, "volume_attributes_class_name"),
         source=kube_volumes.persistent_source(spec),
         phase=kube_fields.choice(
             storage.VolumePhase, message.status.phase, f"{field}.status.phase"
         ),
-        deletion_ns=_deletion_ns(meta),
+        deletion_ns=kube_fields.optional_time_ns(meta, "deletion_timestamp"),
         resource_version=meta.resource_version,
     )
 
 
 def claim_from_message(
-    message: storage_pb2.PersistentVolumeClaim, *, field: str = "persistent_volume_claim"
+    message: storage_pb2.PersistentVolumeClaim, field: str = "persistent_volume_claim"
 ) -> storage.PersistentVolumeClaim:
     """Return the claim's value; an absent class stays absent."""
     meta, spec = message.metadata, message.spec
@@ -69,30 +64,20 @@ def claim_from_message(
         annotations=kube_fields.strings(meta.annotations),
         owners=kube_fields.owners(meta.owner_references),
         access_modes=tuple(spec.access_modes),
-        selector=(
-            kube_fields.label_selector(spec.selector, f"{field}.spec.selector")
-            if spec.HasField("selector")
-            else None
-        ),
+        selector=kube_fields.optional_selector(spec, "selector", f"{field}.spec.selector"),
         request_bytes=_size(requests.get("storage"), f"{field}.spec.resources.requests") or 0,
         volume_name=spec.volume_name,
-        storage_class_name=(
-            spec.storage_class_name if spec.HasField("storage_class_name") else None
-        ),
+        storage_class_name=kube_fields.optional(spec, "storage_class_name"),
         volume_mode=_volume_mode(spec.volume_mode, f"{field}.spec.volumeMode"),
-        volume_attributes_class_name=(
-            spec.volume_attributes_class_name
-            if spec.HasField("volume_attributes_class_name")
-            else None
-        ),
+        volume_attributes_class_name=kube_fields.optional(spec, "volume_attributes_class_name"),
         phase=kube_fields.choice(storage.ClaimPhase, message.status.phase, f"{field}.status.phase"),
-        deletion_ns=_deletion_ns(meta),
+        deletion_ns=kube_fields.optional_time_ns(meta, "deletion_timestamp"),
         resource_version=meta.resource_version,
     )
 
 
 def storage_class_from_message(
-    message: storage_pb2.StorageClass, *, field: str = "storage_class"
+    message: storage_pb2.StorageClass, field: str = "storage_class"
 ) -> storage.StorageClass:
     """Return the class's value; an absent binding mode is Immediate."""
     meta = message.metadata
@@ -108,7 +93,7 @@ def storage_class_from_message(
     )
 
 
-def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
+def csi_node_from_message(message: storage_pb2.CSINode, _field: str = "") -> storage.CsiNode:
     """Return the value of a node's drivers; an absent count bounds nothing."""
     return storage.CsiNode(
         name=message.metadata.name,
@@ -118,9 +103,7 @@ def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
                 name=each.name,
                 node_id=each.node_id,
                 topology_keys=tuple(each.topology_keys),
-                allocatable_count=(
-                    each.allocatable.count if each.allocatable.HasField("count") else None
-                ),
+                allocatable_count=kube_fields.optional(each.allocatable, "count"),
             )
             for each in message.spec.drivers
         ),
@@ -128,7 +111,7 @@ def csi_node_from_message(message: storage_pb2.CSINode) -> storage.CsiNode:
 
 
 def volume_attachment_from_message(
-    message: storage_pb2.VolumeAttachment,
+    message: storage_pb2.VolumeAttachment, _field: str = ""
 ) -> storage.VolumeAttachment:
     """Return the attachment's value."""
     spec = message.spec
@@ -137,15 +120,13 @@ def volume_attachment_from_message(
         name=message.metadata.name,
         attacher=spec.attacher,
         node_name=spec.node_name,
-        persistent_volume_name=(
-            source.persistent_volume_name if source.HasField("persistent_volume_name") else None
-        ),
+        persistent_volume_name=kube_fields.optional(source, "persistent_volume_name"),
         inline=kube_volumes.persistent_source(source.inline_volume_spec),
         attached=message.status.attached,
     )
 
 
-def csi_driver_from_message(message: storage_pb2.CSIDriver) -> storage.CsiDriver:
+def csi_driver_from_message(message: storage_pb2.CSIDriver, _field: str = "") -> storage.CsiDriver:
     """Return the driver's value; volumes must be attached unless it says otherwise."""
     spec = message.spec
     return storage.CsiDriver(
@@ -156,29 +137,21 @@ def csi_driver_from_message(message: storage_pb2.CSIDriver) -> storage.CsiDriver
 
 
 def csi_storage_capacity_from_message(
-    message: storage_pb2.CSIStorageCapacity, *, field: str = "csi_storage_capacity"
+    message: storage_pb2.CSIStorageCapacity, field: str = "csi_storage_capacity"
 ) -> storage.CsiStorageCapacity:
     """Return the capacity's value; an absent topology is None."""
     return storage.CsiStorageCapacity(
         namespace=message.metadata.namespace,
         name=message.metadata.name,
-        node_topology=_selector(message, f"{field}.nodeTopology"),
-        storage_class_name=message.storage_class_name,
-        capacity_bytes=(
-            _size(message.capacity, f"{field}.capacity") if message.HasField("capacity") else None
+        node_topology=kube_fields.optional_selector(
+            message, "node_topology", f"{field}.nodeTopology"
         ),
-        maximum_volume_size_bytes=(
-            _size(message.maximum_volume_size, f"{field}.maximumVolumeSize")
-            if message.HasField("maximum_volume_size")
-            else None
+        storage_class_name=message.storage_class_name,
+        capacity_bytes=kube_fields.optional_part(message, "capacity", _size, f"{field}.capacity"),
+        maximum_volume_size_bytes=kube_fields.optional_part(
+            message, "maximum_volume_size", _size, f"{field}.maximumVolumeSize"
         ),
     )
-
-
-def _selector(message: storage_pb2.CSIStorageCapacity, field: str) -> LabelSelector | None:
-    if not message.HasField("node_topology"):
-        return None
-    return kube_fields.label_selector(message.node_topology, field)
 
 
 def _topologies(
@@ -206,9 +179,3 @@ def _size(text: str | None, field: str) -> int | None:
         return value(text)
     except QuantityError as error:
         raise FieldError(field, str(error)) from None
-
-
-def _deletion_ns(meta: meta_pb2.ObjectMeta) -> int | None:
-    if not meta.HasField("deletion_timestamp"):
-        return None
-    return kube_fields.time_ns(meta.deletion_timestamp)

@@ -1,114 +1,36 @@
-"""Volumes and their sources: messages to values and back."""
+"""Volumes and their sources: messages to values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, TypeVar
 
 from reprieve.kube.v1alpha1 import storage_pb2, volume_pb2
 from services.kube import volumes
 from services.kube.volumes import DiskSource, Volume
 
-_READERS: dict[str, Callable[[Any], DiskSource]] = {
-    "gce_persistent_disk": lambda m: volumes.GcePersistentDisk(
-        pd_name=m.pd_name, read_only=m.read_only, partition=m.partition
-    ),
-    "aws_elastic_block_store": lambda m: volumes.AwsElasticBlockStore(
-        volume_id=m.volume_id, read_only=m.read_only, partition=m.partition
-    ),
-    "iscsi": lambda m: volumes.IscsiDisk(
-        target_portal=m.target_portal, iqn=m.iqn, lun=m.lun, read_only=m.read_only
-    ),
-    "rbd": lambda m: volumes.RbdImage(
-        monitors=tuple(m.monitors), image=m.image, pool=m.pool, read_only=m.read_only
-    ),
-    "azure_disk": lambda m: volumes.AzureDisk(
-        disk_name=m.disk_name, disk_uri=m.disk_uri, read_only=m.read_only
-    ),
-    "azure_file": lambda m: volumes.AzureFile(
-        secret_name=m.secret_name,
-        share_name=m.share_name,
-        read_only=m.read_only,
-        secret_namespace=m.secret_namespace if m.HasField("secret_namespace") else None,
-    ),
-    "cinder": lambda m: volumes.CinderDisk(volume_id=m.volume_id, read_only=m.read_only),
-    "vsphere_volume": lambda m: volumes.VsphereDisk(volume_path=m.volume_path),
-    "portworx_volume": lambda m: volumes.PortworxVolume(
-        volume_id=m.volume_id, read_only=m.read_only
-    ),
+_S = TypeVar("_S", volumes.ClaimSource, DiskSource)
+
+_DISKS: Mapping[str, type[DiskSource]] = {
+    "csi": volumes.CsiSource,
+    "gce_persistent_disk": volumes.GcePersistentDisk,
+    "aws_elastic_block_store": volumes.AwsElasticBlockStore,
+    "iscsi": volumes.IscsiDisk,
+    "rbd": volumes.RbdImage,
+    "azure_disk": volumes.AzureDisk,
+    "azure_file": volumes.AzureFile,
+    "cinder": volumes.CinderDisk,
+    "vsphere_volume": volumes.VsphereDisk,
+    "portworx_volume": volumes.PortworxVolume,
 }
 
-_WRITERS: dict[type, tuple[str, Callable[[Any], Any]]] = {
-    volumes.GcePersistentDisk: (
-        "gce_persistent_disk",
-        lambda v: storage_pb2.GCEPersistentDiskVolumeSource(
-            pd_name=v.pd_name, read_only=v.read_only, partition=v.partition
-        ),
-    ),
-    volumes.AwsElasticBlockStore: (
-        "aws_elastic_block_store",
-        lambda v: storage_pb2.AWSElasticBlockStoreVolumeSource(
-            volume_id=v.volume_id, read_only=v.read_only, partition=v.partition
-        ),
-    ),
-    volumes.IscsiDisk: (
-        "iscsi",
-        lambda v: storage_pb2.ISCSIVolumeSource(
-            target_portal=v.target_portal, iqn=v.iqn, lun=v.lun, read_only=v.read_only
-        ),
-    ),
-    volumes.RbdImage: (
-        "rbd",
-        lambda v: storage_pb2.RBDVolumeSource(
-            monitors=v.monitors, image=v.image, pool=v.pool, read_only=v.read_only
-        ),
-    ),
-    volumes.AzureDisk: (
-        "azure_disk",
-        lambda v: storage_pb2.AzureDiskVolumeSource(
-            disk_name=v.disk_name, disk_uri=v.disk_uri, read_only=v.read_only
-        ),
-    ),
-    volumes.AzureFile: (
-        "azure_file",
-        lambda v: storage_pb2.AzureFileVolumeSource(
-            secret_name=v.secret_name,
-            share_name=v.share_name,
-            read_only=v.read_only,
-            secret_namespace=v.secret_namespace,
-        ),
-    ),
-    volumes.CinderDisk: (
-        "cinder",
-        lambda v: storage_pb2.CinderVolumeSource(volume_id=v.volume_id, read_only=v.read_only),
-    ),
-    volumes.VsphereDisk: (
-        "vsphere_volume",
-        lambda v: storage_pb2.VsphereVirtualDiskVolumeSource(volume_path=v.volume_path),
-    ),
-    volumes.PortworxVolume: (
-        "portworx_volume",
-        lambda v: storage_pb2.PortworxVolumeSource(volume_id=v.volume_id, read_only=v.read_only),
-    ),
-    volumes.CsiSource: (
-        "csi",
-        lambda v: volume_pb2.CSIVolumeSource(driver=v.driver, read_only=v.read_only),
-    ),
-    volumes.ClaimSource: (
-        "persistent_volume_claim",
-        lambda v: volume_pb2.PersistentVolumeClaimVolumeSource(
-            claim_name=v.claim_name, read_only=v.read_only
-        ),
-    ),
-    volumes.EphemeralSource: (
-        "ephemeral",
-        lambda v: volume_pb2.EphemeralVolumeSource(
-            volume_claim_template=volume_pb2.PersistentVolumeClaimTemplate(
-                spec=storage_pb2.PersistentVolumeClaimSpec(storage_class_name=v.storage_class_name)
-            )
-        ),
-    ),
+SOURCES: Mapping[str, type] = {
+    "persistent_volume_claim": volumes.ClaimSource,
+    "ephemeral": volumes.EphemeralSource,
+    **_DISKS,
 }
+"""The sources that have a value, by their field in a pod's volume."""
 
 
 def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
@@ -119,41 +41,36 @@ def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
     return tuple(Volume(name=name, source=source) for name, source in found if source is not None)
 
 
-def pod_volume_to_message(volume: Volume) -> volume_pb2.Volume:
-    """Return a pod's volume as a message; an ephemeral one keeps the class of its template."""
-    field, write = _WRITERS[type(volume.source)]
-    return volume_pb2.Volume(name=volume.name, **{field: write(volume.source)})
-
-
 def _pod_source(
     message: volume_pb2.Volume,
 ) -> volumes.ClaimSource | volumes.EphemeralSource | DiskSource | None:
     if message.HasField("persistent_volume_claim"):
-        claim = message.persistent_volume_claim
-        return volumes.ClaimSource(claim_name=claim.claim_name, read_only=claim.read_only)
+        return _read(volumes.ClaimSource, message.persistent_volume_claim)
     if message.HasField("ephemeral"):
         spec = message.ephemeral.volume_claim_template.spec
         named = spec.HasField("storage_class_name")
         return volumes.EphemeralSource(
             storage_class_name=spec.storage_class_name if named else None
         )
-    if message.HasField("csi"):
-        return volumes.CsiSource(driver=message.csi.driver, read_only=message.csi.read_only)
-    return _disk(message)
+    return persistent_source(message)
 
 
-def persistent_source(message: storage_pb2.PersistentVolumeSpec) -> DiskSource | None:
+def persistent_source(
+    message: volume_pb2.Volume | storage_pb2.PersistentVolumeSpec,
+) -> DiskSource | None:
     """Return a persistent volume's source, None for those that no plugin reads."""
-    if message.HasField("csi"):
-        csi = message.csi
-        return volumes.CsiSource(
-            driver=csi.driver, volume_handle=csi.volume_handle, read_only=csi.read_only
-        )
-    return _disk(message)
-
-
-def _disk(message: volume_pb2.Volume | storage_pb2.PersistentVolumeSpec) -> DiskSource | None:
-    for field, read in _READERS.items():
+    for field, kind in _DISKS.items():
         if message.HasField(field):  # type: ignore[arg-type] # both messages have all of them
-            return read(getattr(message, field))
+            return _read(kind, getattr(message, field))
     return None
+
+
+def _read(kind: type[_S], message: Any) -> _S:
+    """Return a source, whose fields are those of its message; what is not set has its default."""
+    held: dict[str, Any] = {}
+    for field in fields(kind):
+        known = message.DESCRIPTOR.fields_by_name.get(field.name)
+        if known is not None and (not known.has_presence or message.HasField(field.name)):
+            value = getattr(message, field.name)
+            held[field.name] = tuple(value) if known.is_repeated else value
+    return kind(**held)

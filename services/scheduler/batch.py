@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from services.rpc.kube_fields import label_selector_to_message
+from services.rpc.kube_messages import put
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
 from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
 from services.scheduler.core.queue_steps import CommitUnschedulable, WhyFailed
@@ -142,7 +142,7 @@ def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:
     out.pending_plugins.extend(why.pending_plugins)
     out.error = why.is_error
     if why.spread_selector is not None:
-        out.default_spread_selector.CopyFrom(label_selector_to_message(why.spread_selector))
+        put(why.spread_selector, out.default_spread_selector)
 
 
 def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:

@@ -15,7 +15,7 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
-from services.rpc import kube_fields, kube_storage, kube_workloads
+from services.rpc import kube_codec, kube_fields, kube_storage
 from services.rpc.errors import FieldError
 from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube_spec import PodSpecInterner
@@ -167,7 +167,7 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
     phase = PodPhase.PENDING
     if message.phase:
         phase = kube_fields.choice(PodPhase, message.phase, f"{field}.phase")
-    start_ns = kube_fields.time_ns(message.start_time) if message.HasField("start_time") else None
+    start_ns = kube_fields.optional_time_ns(message, "start_time")
     conditions = kube_fields.conditions(message.conditions)
     given = kube_fields.given(message, field)
     return Status(phase, conditions, message.nominated_node_name, start_ns, given)
@@ -207,30 +207,16 @@ def _other(message: object_pb2.Object, kind: str, content: Any, field: str) -> C
 
 
 _READERS: Mapping[str, Callable[[Any, str], Kept]] = {
-    "namespace": lambda content, _: kube_workloads.namespace_from_message(content),
-    "service": lambda content, _: kube_workloads.service_from_message(content),
-    "replication_controller": lambda content, _: kube_workloads.replication_controller_from_message(
-        content
-    ),
-    "replica_set": lambda content, field: kube_workloads.controller_from_message(
-        content, field=field
-    ),
-    "stateful_set": lambda content, field: kube_workloads.controller_from_message(
-        content, field=field
-    ),
-    "persistent_volume": lambda content, field: kube_storage.persistent_volume_from_message(
-        content, field=field
-    ),
-    "persistent_volume_claim": lambda content, field: kube_storage.claim_from_message(
-        content, field=field
-    ),
-    "storage_class": lambda content, field: kube_storage.storage_class_from_message(
-        content, field=field
-    ),
-    "csi_node": lambda content, _: kube_storage.csi_node_from_message(content),
-    "volume_attachment": lambda content, _: kube_storage.volume_attachment_from_message(content),
-    "csi_driver": lambda content, _: kube_storage.csi_driver_from_message(content),
-    "csi_storage_capacity": lambda content, field: kube_storage.csi_storage_capacity_from_message(
-        content, field=field
-    ),
+    "namespace": kube_codec.namespace_from_message,
+    "service": kube_codec.service_from_message,
+    "replication_controller": kube_codec.replication_controller_from_message,
+    "replica_set": kube_codec.controller_from_message,
+    "stateful_set": kube_codec.controller_from_message,
+    "persistent_volume": kube_storage.persistent_volume_from_message,
+    "persistent_volume_claim": kube_storage.claim_from_message,
+    "storage_class": kube_storage.storage_class_from_message,
+    "csi_node": kube_storage.csi_node_from_message,
+    "volume_attachment": kube_storage.volume_attachment_from_message,
+    "csi_driver": kube_storage.csi_driver_from_message,
+    "csi_storage_capacity": kube_storage.csi_storage_capacity_from_message,
 }

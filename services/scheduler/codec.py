@@ -20,27 +20,25 @@ from services.scheduler.core.decisions import (
     Refused,
     Stage,
 )
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import (
-    AssignedPodAdd,
-    AssignedPodUpdate,
-    Move,
-    QueueAdd,
-    QueueDelete,
-    QueueUpdate,
-)
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.queue_steps import (
     Activate,
     AddUnschedulable,
+    AssignedPodAdd,
+    AssignedPodUpdate,
+    ClusterEvent,
     CommitPop,
     DeleteNomination,
     Done,
     Flush,
     Head,
+    Move,
     Nominate,
     PopId,
+    QueueAdd,
+    QueueDelete,
     QueueStep,
+    QueueUpdate,
 )
 
 STAGES = {

@@ -27,9 +27,7 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import Move
-from services.scheduler.core.queue_steps import Flush, PopId, QueueStep
+from services.scheduler.core.queue_steps import ClusterEvent, Flush, Move, PopId, QueueStep
 from services.scheduler.core.scheduler import Scheduler
 
 SECOND_NS = 1_000_000_000

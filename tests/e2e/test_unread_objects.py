@@ -11,8 +11,8 @@ from replay.backends.processes import EmbeddedServices
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.kube_kinds import object_from_json
-from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.options import Options
+from services.scheduler.core.queue_steps import ClusterEvent
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink

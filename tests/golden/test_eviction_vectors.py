@@ -12,13 +12,21 @@ from replay.conform.vectors import Json
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode
 from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
 from services.eviction.core.manager import Manager
-from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary, RlimitStats
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsStats,
+    FsUsage,
+    MemoryStats,
+    NodeSummary,
+    PodUsage,
+    RlimitStats,
+    VolumeUsage,
+)
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.resources import qos_class
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
-from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration
 from services.typed import Reading, write

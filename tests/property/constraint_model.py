@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import floor, log
 
 from services.kube.affinity import PodAffinity, PodAffinityTerm
-from services.kube.namespace import Namespace
 from services.kube.node import LABEL_HOSTNAME, Node
 from services.kube.pod import Pod
 from services.kube.spread import (
@@ -20,6 +19,7 @@ from services.kube.spread import (
     UnsatisfiableAction,
 )
 from services.kube.taints import TaintEffect, tolerated
+from services.kube.workloads import Namespace
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"
 NOT_AWAY = "node(s) didn't match pod anti-affinity rules"

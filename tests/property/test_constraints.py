@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
-from services.kube.namespace import Namespace
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod, PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
@@ -18,6 +17,7 @@ from services.kube.spread import (
     TopologySpreadConstraint,
     UnsatisfiableAction,
 )
+from services.kube.workloads import Namespace
 from services.scheduler.core.evaluate import Verdicts, evaluate
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.snapshot import Snapshot

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.scheduler.core import domain_kernels as kernels
-from services.scheduler.core import domain_twins as twins
 from services.scheduler.core.logarithm import DomainWeights, logarithm
+from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")
 

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core import kernels, twins
+from services.scheduler.core import kernels
 from services.scheduler.core.compiled import Kernel
+from services.scheduler.core.evaluate import normalized
+from services.scheduler.core.plugins.node_resources_fit import fit_code
+from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")
 
@@ -67,7 +70,7 @@ def test_fit_codes_are_those_of_the_twin(
     codes = np.zeros(NODES, dtype=np.int64)
     kernels.fit(ROWS, *split(wanted), allocatable, requested, count, most, codes)
     assert codes.tolist() == [
-        twins.fit(
+        fit_code(
             wanted,
             allocatable[row].tolist(),
             requested[row].tolist(),
@@ -152,7 +155,7 @@ def test_the_chosen_row_is_that_of_the_twin(
         return
     expected: dict[int, int] = {row: plain[row] for row in rows}
     for scores, weight, reverse in raw:
-        scaled = twins.normalized([scores[row] for row in rows], reverse=reverse)
+        scaled = normalized([scores[row] for row in rows], reverse=reverse)
         for row, score in zip(rows, scaled, strict=True):
             expected[row] += weight * score
     assert {row: int(totals[row]) for row in rows} == expected

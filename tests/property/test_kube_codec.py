@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube import affinity, budget, node, pod, priority_class, spread, volumes
+from services.kube import affinity, budget, node, pod, spread, volumes
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -21,13 +21,11 @@ from services.rpc.kube_codec import (
     budget_from_message,
     node_from_message,
     pod_from_message,
-    priority_class_from_message,
 )
 from services.rpc.kube_messages import (
     budget_to_message,
     node_to_message,
     pod_to_message,
-    priority_class_to_message,
 )
 from services.rpc.kube_spec import PodSpecInterner
 
@@ -275,18 +273,3 @@ def test_a_node_comes_back_equal(value: node.Node) -> None:
 def test_a_budget_comes_back_equal(value: budget.PodDisruptionBudget) -> None:
     """Selectors come back as expressions."""
     assert budget_from_message(budget_to_message(value)) == value
-
-
-@given(
-    st.builds(
-        priority_class.PriorityClass,
-        name=_NAMES,
-        value=st.integers(-(2**31), 2**31 - 1),
-        global_default=st.booleans(),
-        preemption_policy=st.sampled_from(pod.PreemptionPolicy),
-        description=_NAMES,
-    )
-)
-def test_a_priority_class_comes_back_equal(value: priority_class.PriorityClass) -> None:
-    """Nothing is lost."""
-    assert priority_class_from_message(priority_class_to_message(value)) == value

@@ -19,12 +19,11 @@ from services.scheduler.core.cycle import Cycle, Unschedulable
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
-from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules
-from services.scheduler.core.preemption.survey import Survey
+from services.scheduler.core.preemption.survey import CandidateSampling, Survey
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.surveyor import Surveyor
 from tests.builders import make_budget, make_node, make_pod, requirement

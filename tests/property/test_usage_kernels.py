@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.scheduler.core import usage_kernels
+from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")
 
@@ -67,7 +68,7 @@ def test_most_allocated_is_that_of_the_twin(
         ROWS, COLUMNS, np.array(wants), np.array(weigh), allocatable, used, non_zero, scores
     )
     assert scores.tolist() == [
-        usage_kernels.plain_most_allocated(shares(row, wants, weigh, allocatable, used, non_zero))
+        twins.most_allocated(shares(row, wants, weigh, allocatable, used, non_zero))
         for row in range(NODES)
     ]
 
@@ -106,9 +107,7 @@ def test_requested_to_capacity_is_that_of_the_twin(
         scores,
     )
     assert scores.tolist() == [
-        usage_kernels.plain_requested_to_capacity(
-            shares(row, wants, weigh, allocatable, used, non_zero), scaled
-        )
+        twins.requested_to_capacity(shares(row, wants, weigh, allocatable, used, non_zero), scaled)
         for row in range(NODES)
     ]
 
@@ -116,7 +115,7 @@ def test_requested_to_capacity_is_that_of_the_twin(
 def test_a_falling_line_truncates_toward_zero() -> None:
     """Upstream divides whole numbers, which cuts off towards 0 on the way down too."""
     line = [(0, 100), (30, 0)]
-    assert [usage_kernels.plain_on_line(each, line) for each in (0, 1, 29, 30, 99)] == [
+    assert [twins.on_line(each, line) for each in (0, 1, 29, 30, 99)] == [
         100,
         97,
         4,

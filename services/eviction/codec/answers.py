@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.eviction.codec.configs import threshold_to_message
 from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
@@ -15,7 +14,7 @@ from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import Answer
-from services.kube.pod import Condition
+from services.rpc.kube_messages import put, put_all
 
 RANKING_MAX = 10
 
@@ -54,7 +53,7 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
 
 def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
     kill_failed = answer.kill_failed
-    return eviction_pb2.StepResult(
+    message = eviction_pb2.StepResult(
         evictions=[_eviction(each, kill_failed=kill_failed) for each in result.evictions],
         conditions=[each.value for each in result.under],
         thresholds_met=map(threshold_to_message, result.thresholds_met),
@@ -67,9 +66,11 @@ def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
         error=result.error,
         signal="" if result.signal is None else result.signal.value,
         notify_at=_amounts(result.notify_at),
-        node_conditions=() if result.quiet else _node_conditions(result.conditions),
         calm=_calm(answer.calm),
     )
+    if not result.quiet:
+        put_all(result.conditions, message.node_conditions)
+    return message
 
 
 def _calm(least: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
@@ -91,10 +92,11 @@ def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction
         message=eviction.message,
         reason=EVICTED_REASON,
         phase=EVICTED_PHASE,
-        condition=_pod_condition(eviction.condition),
         annotations=eviction.annotations,
         kill_failed=kill_failed,
     )
+    if eviction.condition is not None:
+        put(eviction.condition, message.condition)
     grounds = eviction.grounds
     if grounds is not None:
         message.signal, message.threshold = eviction.cause, grounds.threshold
@@ -115,26 +117,6 @@ def _ranked(place: RankedPod) -> eviction_pb2.RankedPod:
 
 def _pod_ref(named: Eviction | RankedPod) -> session_pb2.PodRef:
     return session_pb2.PodRef(uid=named.uid, namespace=named.namespace, name=named.name)
-
-
-def _pod_condition(condition: Condition | None) -> pod_pb2.PodCondition | None:
-    if condition is None:
-        return None
-    return pod_pb2.PodCondition(
-        type=condition.type,
-        status=condition.status,
-        reason=condition.reason,
-        message=condition.message,
-    )
-
-
-def _node_conditions(conditions: Iterable[Condition]) -> list[node_pb2.NodeCondition]:
-    return [
-        node_pb2.NodeCondition(
-            type=each.type, status=each.status, reason=each.reason, message=each.message
-        )
-        for each in conditions
-    ]
 
 
 def _event(event: NodeEvent) -> eviction_pb2.NodeEvent:

@@ -1,4 +1,7 @@
-"""Steps and what else is done to nodes, message to value."""
+"""Steps, what a node's summary says, and what else is done to nodes: message to value.
+
+An absent figure of a summary is None.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,19 @@ from functools import partial
 
 from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from services.eviction.codec.pods import pod_from_message
-from services.eviction.codec.statistics import node_summary, pod_usage
-from services.eviction.core.observations import NodeSummary
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsStats,
+    FsUsage,
+    MemoryStats,
+    NodeSummary,
+    PodUsage,
+    RlimitStats,
+    VolumeUsage,
+)
 from services.eviction.fleet import Forget, Operation, Resume, Seen, Step
 from services.rpc.errors import FieldError
+from services.rpc.kube_fields import optional
 
 Clock = Callable[[], int]
 
@@ -75,3 +87,80 @@ def _seen(message: eviction_pb2.Observations, field: str) -> Seen:
     path = f"{field}.observations"
     summary: NodeSummary = node_summary(message, field=path)
     return Seen(summary=summary, usage=partial(pod_usage, message))
+
+
+def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSummary:
+    """Return the node's own statistics; `pod_usage` reads the pods', which few steps need.
+
+    Refuses (FieldError, below the path `field`) a pod's statistics without the pod's UID.
+    """
+    for index, each in enumerate(message.pods):
+        if not each.pod.uid:
+            raise FieldError(f"{field}.pods[{index}].pod.uid", "is required: it names the pod")
+    return NodeSummary(
+        memory=_memory(message.memory) if message.HasField("memory") else None,
+        allocatable_memory=(
+            _memory(message.allocatable_memory) if message.HasField("allocatable_memory") else None
+        ),
+        nodefs=_fs(message.node_fs) if message.HasField("node_fs") else None,
+        imagefs=_fs(message.image_fs) if message.HasField("image_fs") else None,
+        containerfs=_fs(message.container_fs) if message.HasField("container_fs") else None,
+        rlimit=_processes(message.processes) if message.HasField("processes") else None,
+    )
+
+
+def pod_usage(message: eviction_pb2.Observations) -> dict[str, PodUsage]:
+    """Return what each pod uses, by UID."""
+    return {each.pod.uid: _pod(each) for each in message.pods}
+
+
+def _memory(message: eviction_pb2.MemoryStats) -> MemoryStats:
+    return MemoryStats(
+        available_bytes=optional(message, "available_bytes"),
+        working_set_bytes=optional(message, "working_set_bytes"),
+        time_ns=optional(message, "time_ns"),
+    )
+
+
+def _fs(message: eviction_pb2.FsStats) -> FsStats:
+    return FsStats(
+        available_bytes=optional(message, "available_bytes"),
+        capacity_bytes=optional(message, "capacity_bytes"),
+        inodes_free=optional(message, "inodes_free"),
+        inodes=optional(message, "inodes"),
+        time_ns=optional(message, "time_ns"),
+    )
+
+
+def _processes(message: eviction_pb2.ProcessStats) -> RlimitStats:
+    return RlimitStats(
+        max_pid=optional(message, "max_pid"),
+        running_processes=optional(message, "running"),
+        time_ns=optional(message, "time_ns"),
+    )
+
+
+def _pod(message: eviction_pb2.PodStats) -> PodUsage:
+    return PodUsage(
+        memory_working_set_bytes=optional(message, "memory_working_set_bytes"),
+        containers=tuple(_container(each) for each in message.containers),
+        volumes=tuple(
+            VolumeUsage(name=each.name, usage=_fs_usage(each, "used_bytes", "inodes_used"))
+            for each in message.volumes
+        ),
+        ephemeral_storage_bytes=optional(message, "ephemeral_used_bytes"),
+        processes=optional(message, "processes"),
+    )
+
+
+def _container(message: eviction_pb2.UsageStats) -> ContainerUsage:
+    return ContainerUsage(
+        name=message.name,
+        memory_working_set_bytes=optional(message, "memory_working_set_bytes"),
+        rootfs=_fs_usage(message, "used_bytes", "inodes_used"),
+        logs=_fs_usage(message, "logs_used_bytes", "logs_inodes_used"),
+    )
+
+
+def _fs_usage(message: eviction_pb2.UsageStats, used: str, inodes: str) -> FsUsage:
+    return FsUsage(used_bytes=optional(message, used), inodes_used=optional(message, inodes))

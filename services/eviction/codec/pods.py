@@ -30,11 +30,7 @@ def pod_from_message(message: pod_pb2.Pod, *, field: str) -> EvictionPod:
             _volume(each, f"{path}.volumes[{index}]") for index, each in enumerate(spec.volumes)
         ),
         annotations=kube_fields.strings(meta.annotations),
-        termination_grace_s=(
-            spec.termination_grace_period_seconds
-            if spec.HasField("termination_grace_period_seconds")
-            else None
-        ),
+        termination_grace_s=kube_fields.optional(spec, "termination_grace_period_seconds"),
         qos_class=message.status.qos_class,
         tolerations=kube_fields.tolerations(spec.tolerations, f"{path}.tolerations"),
     )

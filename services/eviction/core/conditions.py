@@ -10,7 +10,6 @@ nodeConditionsObservedSince) and pkg/kubelet/nodestatus/setters.go (the three pr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.thresholds import Threshold
@@ -50,51 +49,32 @@ def node_conditions(under: Iterable[ConditionType]) -> tuple[Condition, ...]:
     return tuple(_UNDER[each] if each in held else _FREE[each] for each in ConditionType)
 
 
-def _condition(type_: ConditionType, status: str, reason: str, message: str) -> Condition:
-    return Condition(type=type_.value, status=status, reason=reason, message=message)
+_WORDS: Mapping[ConditionType, tuple[str, str, str, str]] = {
+    ConditionType.MEMORY_PRESSURE: (
+        "KubeletHasInsufficientMemory",
+        "insufficient memory available",
+        "KubeletHasSufficientMemory",
+        "sufficient memory available",
+    ),
+    ConditionType.DISK_PRESSURE: (
+        "KubeletHasDiskPressure",
+        "disk pressure",
+        "KubeletHasNoDiskPressure",
+        "no disk pressure",
+    ),
+    ConditionType.PID_PRESSURE: (
+        "KubeletHasInsufficientPID",
+        "insufficient PID available",
+        "KubeletHasSufficientPID",
+        "sufficient PID available",
+    ),
+}
+"""Reason and message of a condition that is true, and of one that is false."""
 
 
-_UNDER: Mapping[ConditionType, Condition] = MappingProxyType(
-    {
-        ConditionType.MEMORY_PRESSURE: _condition(
-            ConditionType.MEMORY_PRESSURE,
-            "True",
-            "KubeletHasInsufficientMemory",
-            "kubelet has insufficient memory available",
-        ),
-        ConditionType.DISK_PRESSURE: _condition(
-            ConditionType.DISK_PRESSURE,
-            "True",
-            "KubeletHasDiskPressure",
-            "kubelet has disk pressure",
-        ),
-        ConditionType.PID_PRESSURE: _condition(
-            ConditionType.PID_PRESSURE,
-            "True",
-            "KubeletHasInsufficientPID",
-            "kubelet has insufficient PID available",
-        ),
-    }
-)
-_FREE: Mapping[ConditionType, Condition] = MappingProxyType(
-    {
-        ConditionType.MEMORY_PRESSURE: _condition(
-            ConditionType.MEMORY_PRESSURE,
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        ConditionType.DISK_PRESSURE: _condition(
-            ConditionType.DISK_PRESSURE,
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ),
-        ConditionType.PID_PRESSURE: _condition(
-            ConditionType.PID_PRESSURE,
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available",
-        ),
-    }
-)
+def _condition(kind: ConditionType, status: str, reason: str, has: str) -> Condition:
+    return Condition(type=kind.value, status=status, reason=reason, message=f"kubelet has {has}")
+
+
+_UNDER = {kind: _condition(kind, "True", *words[:2]) for kind, words in _WORDS.items()}
+_FREE = {kind: _condition(kind, "False", *words[2:]) for kind, words in _WORDS.items()}

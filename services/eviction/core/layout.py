@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from services.eviction.core.observations import FsMeasure
 from services.eviction.core.signals import Signal
-from services.eviction.core.usage import FsMeasure
 
 _EVERYTHING = FsMeasure.ROOTFS | FsMeasure.LOGS | FsMeasure.LOCAL_VOLUMES
 

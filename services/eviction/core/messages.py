@@ -5,11 +5,16 @@ Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, evictionMessage.
 
 from __future__ import annotations
 
-from services.eviction.core.observations import Observation, available_quantity
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsUsage,
+    Observation,
+    PodUsage,
+    available_quantity,
+)
 from services.eviction.core.pod import EvictionContainer, EvictionPod
 from services.eviction.core.signals import StarvedResource
 from services.eviction.core.thresholds import Threshold
-from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage
 from services.kube.quantity import NANO, Format, Quantity
 
 _ZERO = Quantity(0)

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from services.eviction.core.layout import Layout
+from services.eviction.core.observations import FsMeasure, PodUsage, disk_bytes, disk_inodes
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.resources import request
 from services.eviction.core.signals import Signal, StarvedResource
-from services.eviction.core.usage import FsMeasure, PodUsage, disk_bytes, disk_inodes
 from services.kube.quantity import NANO
 
 

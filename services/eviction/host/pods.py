@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from services.eviction.core.observations import ContainerUsage, PodUsage
 from services.eviction.core.pod import EvictionPod
-from services.eviction.core.usage import ContainerUsage, PodUsage
 from services.eviction.host.cgroups import Cgroup
 
 _CLASS = re.compile(r"(?:.*-)?(?:burstable|besteffort)(?:\.slice)?\Z")

@@ -1,9 +1,10 @@
-"""How long a failed pod waits before it may be active again, up to v1.20.
+"""How long a failed pod waits before it may be active again: a rule for each version.
 
-Two rules, chosen once by the mode (and a third, v1.34's, in backoff_window.py). v1.20 counts
-a stay's own attempts from its last failure. v1.16 keeps a map by pod name which outlives a
-stay: it is not bumped while a backoff runs, nor exactly at its expiry, and forgets a name
-once the maximum has passed since its last update.
+v1.34 counts refusals and errors apart. Where backoffQ may be popped from, every backoff ends with
+a whole second, so that the pods of one second can stand in activeQ's order; a pod waits through
+the second in which its backoff ends. v1.20 counts a stay's own attempts from its last failure.
+v1.16 keeps a map by pod name which outlives a stay: it is not bumped while a backoff runs, nor
+exactly at its expiry, and forgets a name once the maximum has passed since its last update.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from services.queue.core.entry import Entry
 from services.queue.core.pod import PodKey
 
+WINDOW_NS = 1_000_000_000
+_EXACT_NS = 1
+_NO_BACKOFF_NS = -1
 # Beyond this many doublings every positive duration has passed any int64 limit.
 _DOUBLINGS_MAX = 63
 
@@ -37,41 +41,87 @@ class NameBackoff:
     updated_ns: int
 
 
-class BackoffPolicy(Protocol):
-    """The rule that a mode backs off by.
+class BackoffPolicy:
+    """The rule that a mode backs off by; most keep nothing beside what entries carry.
 
     `goes_by_name` tells that what is known of a pod counts for the next one of its name.
     """
 
-    goes_by_name: ClassVar[bool]
+    __slots__ = ("_limits",)
+
+    goes_by_name: ClassVar[bool] = False
+
+    def __init__(self, limits: BackoffLimits) -> None:
+        self._limits = limits
 
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of `entry` ends."""
-        ...
+        raise NotImplementedError
 
     def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
-        """Tell whether `entry` still has to wait at `now_ns`."""
-        ...
+        """Tell whether `entry` still has to wait at `now_ns`; at its expiry it is due."""
+        return self.expiry_ns(entry) > now_ns
 
     def due_ns(self, entry: Entry, /) -> int:
         """Return the first moment at which `entry` no longer has to wait."""
-        ...
+        return self.expiry_ns(entry)
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
         """Note that a cycle of the pod has failed."""
-        ...
 
     def forget(self, key: PodKey, /) -> None:
         """Start over for the pod: it has changed, or is deleted."""
-        ...
 
     def state(self) -> tuple[NameBackoff, ...]:
         """Return what is kept by name, oldest update first."""
-        ...
+        return ()
 
     def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
         """Take over what `state` returned."""
-        ...
+
+
+def window_backoff_ns(failures: int, limits: BackoffLimits) -> int:
+    """Return the wait after `failures` failures (1 or more), in ns.
+
+    Doubles with each failure after the first and never passes the maximum, not even where
+    the initial wait does.
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, calculateBackoffDuration.
+    """
+    shift = min(failures - 1, _DOUBLINGS_MAX)
+    if limits.initial_ns > limits.max_ns >> shift:
+        return limits.max_ns
+    return limits.initial_ns << shift
+
+
+class WindowBackoff(BackoffPolicy):
+    """v1.34: the wait follows from the entry's failures and timestamp.
+
+    `aligned` ends backoffs with whole seconds. A maximum of 0 is no backoff at all.
+    Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, getBackoffTime,
+    isPodBackingoff, alignToWindow.
+    """
+
+    __slots__ = ("_window_ns",)
+
+    def __init__(self, limits: BackoffLimits, *, aligned: bool) -> None:
+        super().__init__(limits)
+        self._window_ns = WINDOW_NS if aligned else _EXACT_NS
+
+    def expiry_ns(self, entry: Entry, /) -> int:
+        """Return when the backoff of `entry` ends; -1 where it has none."""
+        failures = entry.errors or entry.refusals
+        if failures == 0 or self._limits.max_ns == 0:
+            return _NO_BACKOFF_NS
+        expiry_ns = entry.timestamp_ns + window_backoff_ns(failures, self._limits)
+        return expiry_ns - expiry_ns % self._window_ns
+
+    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
+        """Tell whether `entry` still has to wait, its expiry's own moment or second included."""
+        return self.expiry_ns(entry) >= now_ns - now_ns % self._window_ns
+
+    def due_ns(self, entry: Entry, /) -> int:
+        """Return the first moment at which `entry` no longer has to wait."""
+        return self.expiry_ns(entry) + self._window_ns
 
 
 def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
@@ -87,71 +137,37 @@ def backoff_ns(attempts: int, limits: BackoffLimits) -> int:
     return min(doubled, limits.max_ns)
 
 
-class AttemptBackoff:
+class AttemptBackoff(BackoffPolicy):
     """v1.20: the wait follows from the entry's own attempts and timestamp.
 
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, getBackoffTime.
     """
 
-    __slots__ = ("_limits",)
-
-    goes_by_name: ClassVar[bool] = False
-
-    def __init__(self, limits: BackoffLimits) -> None:
-        self._limits = limits
+    __slots__ = ()
 
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of `entry` ends."""
         return entry.timestamp_ns + backoff_ns(entry.attempts, self._limits)
 
-    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
-        """Tell whether `entry` still has to wait; at its expiry it is due."""
-        return self.expiry_ns(entry) > now_ns
 
-    def due_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of `entry` ends."""
-        return self.expiry_ns(entry)
-
-    def record_failure(self, key: PodKey, now_ns: int, /) -> None:
-        """Do nothing: the entry carries its attempts."""
-
-    def forget(self, key: PodKey, /) -> None:
-        """Do nothing: the entry carries its attempts."""
-
-    def state(self) -> tuple[NameBackoff, ...]:
-        """Return nothing: nothing is kept by name."""
-        return ()
-
-    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
-        """Do nothing: nothing is kept by name."""
-
-
-class PodBackoffMap:
+class PodBackoffMap(BackoffPolicy):
     """v1.16: attempts and last update by pod name, in the order of the updates.
 
     Source: kubernetes v1.16 internal/queue/pod_backoff.go; scheduling_queue.go, backoffPod.
     """
 
-    __slots__ = ("_by_name", "_limits")
+    __slots__ = ("_by_name",)
 
     goes_by_name: ClassVar[bool] = True
 
     def __init__(self, limits: BackoffLimits) -> None:
-        self._limits = limits
+        super().__init__(limits)
         self._by_name: OrderedDict[PodKey, NameBackoff] = OrderedDict()
 
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of the entry's name ends; 0 for an unknown name."""
         backoff = self._by_name.get(entry.key)
         return 0 if backoff is None else self._expiry_ns(backoff)
-
-    def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
-        """Tell whether the entry's name still has to wait; at its expiry it is due."""
-        return self.expiry_ns(entry) > now_ns
-
-    def due_ns(self, entry: Entry, /) -> int:
-        """Return when the backoff of the entry's name ends."""
-        return self.expiry_ns(entry)
 
     def record_failure(self, key: PodKey, now_ns: int, /) -> None:
         """Count a failure of `key`, unless its backoff runs or ends right now."""

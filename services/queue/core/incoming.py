@@ -9,6 +9,9 @@ pkg/scheduler/framework/events.go.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Generic, TypeVar
+
+_K = TypeVar("_K")
 
 POD_ADD = "PodAdd"
 POD_UPDATE = "PodUpdate"
@@ -32,38 +35,19 @@ class SubQueue(StrEnum):
     GATED = "gated"
 
 
-class IncomingPods:
-    """Counts of pods that came into a sub-queue, by event, since they were last taken."""
+class Counts(Generic[_K]):
+    """Counts of pods by a key, since they were last taken."""
 
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[SubQueue, str], int] = {}
+        self._counts: dict[_K, int] = {}
 
-    def record(self, queue: SubQueue, event: str, pods: int = 1) -> None:
-        """Count pods that `event` brought into `queue`."""
-        counted = (queue, event)
-        self._counts[counted] = self._counts.get(counted, 0) + pods
+    def record(self, key: _K, pods: int = 1) -> None:
+        """Count pods more."""
+        self._counts[key] = self._counts.get(key, 0) + pods
 
-    def take(self) -> dict[tuple[SubQueue, str], int]:
-        """Return the counts and start over."""
-        counts, self._counts = self._counts, {}
-        return counts
-
-
-class FinishedPods:
-    """How many pods ended after how many attempts, since the counts were last taken."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def record(self, attempts: int, pods: int = 1) -> None:
-        """Count pods that ended with their `attempts`-th attempt."""
-        self._counts[attempts] = self._counts.get(attempts, 0) + pods
-
-    def take(self) -> dict[int, int]:
+    def take(self) -> dict[_K, int]:
         """Return the counts and start over."""
         counts, self._counts = self._counts, {}
         return counts

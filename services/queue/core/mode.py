@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from services.queue.core.backoff import AttemptBackoff, BackoffPolicy, PodBackoffMap
-from services.queue.core.backoff_window import WindowBackoff
+from services.queue.core.backoff import AttemptBackoff, BackoffPolicy, PodBackoffMap, WindowBackoff
 from services.queue.core.config import QueueConfig
 from services.queue.core.outcome import Closed, PresentTexts
 from services.queue.core.parts import QueueParts
 from services.queue.core.registrations import Registrations
 from services.queue.core.rules import QueueRules
-from services.queue.core.rules_hints import HintRules
-from services.queue.core.rules_no_hints import NoHintRules
 from services.queue.core.rules_v120 import RulesV120
+from services.queue.core.rules_v134_kinds import HintRules, NoHintRules
 
 _MINUTE_NS = 60_000_000_000
 

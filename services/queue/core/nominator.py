@@ -56,11 +56,15 @@ class Nominator:
         elif self._node_by_uid:
             self.remove(pod.uid)
 
-    def follow_update(self, old: QueuedPod, new: QueuedPod) -> None:
+    def follow_update(self, old: QueuedPod | None, new: QueuedPod) -> None:
         """Follow the status, but keep what is known here where neither version names a node.
 
-        Such an update may have been sent before the status of a preemption was written.
+        Such an update may have been sent before the status of a preemption was written. An old
+        version that nobody knows keeps nothing.
         """
+        if old is None:
+            self.follow_status(new)
+            return
         kept = self.node_of(old.uid)
         self.remove(old.uid)
         if kept and not old.nominated_node_name and not new.nominated_node_name:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from services.queue.core.backoff import BackoffPolicy
 from services.queue.core.entry import Entry, Popped
-from services.queue.core.incoming import FinishedPods
+from services.queue.core.incoming import Counts
 from services.queue.core.nominator import Nominator
 from services.queue.core.pod import PodRef, QueuedPod
 from services.queue.core.pops import Pops
@@ -14,7 +14,10 @@ NO_MOVE_YET = -1
 
 
 class QueueParts:
-    """The sub-queues, the nominator, the pops in flight, and where the counters stand."""
+    """The sub-queues, the nominator, the pops in flight, and where the counters stand.
+
+    `finished` counts pods by the attempts after which they ended.
+    """
 
     __slots__ = (
         "closed",
@@ -34,7 +37,7 @@ class QueueParts:
         self.queues = SubQueues(policy, ranked=ranked)
         self.nominator = Nominator()
         self.pops = Pops(lease_ns)
-        self.finished = FinishedPods()
+        self.finished = Counts[int]()
         self.now_ns = 0
         self.scheduling_cycle = 0
         self.move_request_cycle = NO_MOVE_YET

@@ -6,14 +6,16 @@ leases, and the state as values.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
-from services.queue.core.outcome import AlreadyPresent, Requeued
+from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
+from services.queue.core.parts import QueueParts
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 
 
@@ -44,46 +46,72 @@ class InFlightRecord:
     strangers: tuple[str, ...] = ()
 
 
-class QueueRules(Protocol):
-    """One version's behaviour over the shared parts; the time has been advanced before.
+_NOTHING = InFlightRecord()
 
-    `added_by` is the event that new pods are counted by.
-    """
 
-    added_by: ClassVar[str]
+class Forgetful:
+    """Rules that remember nothing of pods in flight, unless they say otherwise."""
 
-    def add(self, pod: QueuedPod, /) -> None:
-        """Take in a new pod."""
-        ...
-
-    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
-        """Take over a pod's new version; return where it stands, None while in flight."""
-        ...
-
-    def delete(self, pod: PodRef, /) -> None:
-        """Drop what stands in the sub-queues; the nomination has gone."""
-        ...
-
-    def upcoming(self, count: int, /) -> list[Entry]:
-        """Return what the next `count` pops would take, in order."""
-        ...
-
-    def next(self) -> Entry | None:
-        """Return what `take` would take out."""
-        ...
-
-    def take(self) -> Entry | None:
-        """Take out what is popped now, None where nothing can be."""
-        ...
+    __slots__ = ()
 
     def begun(self, uid: str, /) -> None:
         """Note that a pod is in flight."""
-        ...
 
     def ended(self, uid: str, /) -> None:
         """Note that a pod is no longer in flight."""
-        ...
 
+    def close(self) -> None:
+        """Note that the queue is closed."""
+
+    def record(self) -> InFlightRecord:
+        """Return what is remembered of pods in flight: nothing, but by queueing hints."""
+        return _NOTHING
+
+    def restore(self, record: InFlightRecord, /) -> None:
+        """Take over what `record` returned."""
+
+
+class QueueRules(Forgetful, ABC):
+    """One version's behaviour over the shared parts; the time has been advanced before.
+
+    `added_by` is the event that new pods are counted by, `present` upstream's words for a failed
+    pod that is queued already.
+    """
+
+    __slots__ = ("_parts", "_present", "_queues")
+
+    added_by: ClassVar[str]
+
+    def __init__(self, parts: QueueParts, present: PresentTexts) -> None:
+        self._parts = parts
+        self._queues = parts.queues
+        self._present = present
+
+    @abstractmethod
+    def add(self, pod: QueuedPod, /) -> None:
+        """Take in a new pod."""
+
+    @abstractmethod
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
+        """Take over a pod's new version; return where it stands, None while in flight."""
+
+    @abstractmethod
+    def delete(self, pod: PodRef, /) -> None:
+        """Drop what stands in the sub-queues; the nomination has gone."""
+
+    @abstractmethod
+    def upcoming(self, count: int, /) -> list[Entry]:
+        """Return what the next `count` pops would take, in order."""
+
+    @abstractmethod
+    def next(self) -> Entry | None:
+        """Return what `take` would take out."""
+
+    @abstractmethod
+    def take(self) -> Entry | None:
+        """Take out what is popped now, None where nothing can be."""
+
+    @abstractmethod
     def give_back(
         self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
@@ -91,40 +119,27 @@ class QueueRules(Protocol):
 
         `cycle` is what older rules compare.
         """
-        ...
 
+    @abstractmethod
     def put_back(self, entry: Entry, /) -> None:
         """Undo a pop: the stay goes on as it was, unless a plugin holds the pod by now."""
-        ...
 
+    @abstractmethod
     def move(self, happening: Happening, wanted: MoveFilter, /) -> int:
         """Move pods because of an event; return how many."""
-        ...
 
+    @abstractmethod
     def move_awaiting(self, assigned: AssignedPod, happening: Happening, /) -> int:
         """Move pods that an assigned pod's event may help; return how many."""
-        ...
 
+    @abstractmethod
     def activate(self, pods: Iterable[PodRef], /) -> int:
         """Make waiting pods active at once; return how many."""
-        ...
 
+    @abstractmethod
     def flush_backoff(self) -> int:
         """Make active what has backed off long enough; return how many."""
-        ...
 
+    @abstractmethod
     def flush_leftover(self, before_ns: int, /) -> int:
         """Move what has been unschedulable since before `before_ns`; return how many."""
-        ...
-
-    def close(self) -> None:
-        """Note that the queue is closed."""
-        ...
-
-    def record(self) -> InFlightRecord:
-        """Return what is remembered of pods in flight."""
-        ...
-
-    def restore(self, record: InFlightRecord, /) -> None:
-        """Take over what `record` returned."""
-        ...

@@ -16,26 +16,19 @@ from services.queue.core import incoming
 from services.queue.core.entry import Entry, Failure
 from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
-from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
-from services.queue.core.parts import QueueParts
+from services.queue.core.outcome import AlreadyPresent, Requeued
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
-from services.queue.core.rules import InFlightRecord, MoveFilter
+from services.queue.core.rules import MoveFilter, QueueRules
 
 _REQUEUED = {queue: Requeued(queue=queue) for queue in SubQueue}
-_NOTHING = InFlightRecord()
 
 
-class RulesV120:
+class RulesV120(QueueRules):
     """activeQ, podBackoffQ, unschedulableQ and moveRequestCycle."""
 
-    __slots__ = ("_parts", "_present", "_queues")
+    __slots__ = ()
 
     added_by: ClassVar[str] = incoming.POD_ADD
-
-    def __init__(self, parts: QueueParts, present: PresentTexts) -> None:
-        self._parts = parts
-        self._queues = parts.queues
-        self._present = present
 
     def add(self, pod: QueuedPod, /) -> None:
         """Make a new pod active, in the place of whatever the queue holds of its name."""
@@ -74,10 +67,7 @@ class RulesV120:
 
     def _update_unschedulable(self, entry: Entry, old: QueuedPod | None) -> SubQueue:
         new = entry.pod
-        if old is None:
-            self._parts.nominator.follow_status(new)
-        else:
-            self._parts.nominator.follow_update(old, new)
+        self._parts.nominator.follow_update(old, new)
         if old is not None and old.digest == new.digest:
             self._queues.unschedulable.replace(entry)
             return SubQueue.UNSCHEDULABLE
@@ -107,12 +97,6 @@ class RulesV120:
     def take(self) -> Entry | None:
         """Take out the first active entry."""
         return self._queues.active.pop()
-
-    def begun(self, uid: str, /) -> None:
-        """Do nothing: the cycle says it all."""
-
-    def ended(self, uid: str, /) -> None:
-        """Do nothing: the cycle says it all."""
 
     def give_back(
         self, stay: Entry, pod: QueuedPod, failure: Failure, cycle: int, /
@@ -181,16 +165,6 @@ class RulesV120:
         if not leftover:
             return 0
         return self._release(leftover, incoming.UNSCHEDULABLE_TIMEOUT)
-
-    def close(self) -> None:
-        """Do nothing: what is in flight stays so."""
-
-    def record(self) -> InFlightRecord:
-        """Return nothing: no event is remembered."""
-        return _NOTHING
-
-    def restore(self, record: InFlightRecord, /) -> None:
-        """Do nothing: no event is remembered."""
 
     def _release(self, entries: Iterable[Entry], event: str) -> int:
         """Make active, or let back off, what was taken from the unschedulable pods.

@@ -1,7 +1,7 @@
 """The rules of v1.34: gates, an error backoff, pops from backoffQ, and events that concern few.
 
-Two kinds share them: with queueing hints (rules_hints.py) events decide what a refused pod
-waits for, without (rules_no_hints.py) the move counters of the older versions do.
+Two kinds share them (rules_v134_kinds.py): with queueing hints events decide what a refused pod
+waits for, without them the move counters of the older versions do.
 
 Upstream changes a stay in place; here a changed stay replaces the one that it was, where that
 one stands.
@@ -11,7 +11,7 @@ Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, Priori
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import ClassVar
@@ -30,7 +30,7 @@ from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
 from services.queue.core.parts import QueueParts
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 from services.queue.core.registrations import Registrations, Verdict
-from services.queue.core.rules import MoveFilter
+from services.queue.core.rules import MoveFilter, QueueRules
 
 SPREAD = "PodTopologySpread"
 FORCE_ACTIVATE = "ForceActivate"
@@ -47,10 +47,10 @@ _ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
 _SKIP, _AFTER_BACKOFF = Verdict.SKIP, Verdict.AFTER_BACKOFF
 
 
-class RulesV134(ABC):
+class RulesV134(QueueRules):
     """What v1.34 does with queueing hints and without; `pops_backing_off` is a feature gate."""
 
-    __slots__ = ("_parts", "_pops_backing_off", "_present", "_queues", "_registered")
+    __slots__ = ("_pops_backing_off", "_registered")
 
     added_by: ClassVar[str] = POD_ADD.label
 
@@ -62,9 +62,7 @@ class RulesV134(ABC):
         *,
         pops_backing_off: bool,
     ) -> None:
-        self._parts = parts
-        self._queues = parts.queues
-        self._present = present
+        super().__init__(parts, present)
         self._registered = registered
         self._pops_backing_off = pops_backing_off
 
@@ -78,21 +76,16 @@ class RulesV134(ABC):
     def requeue_failed(self, entry: Entry, cycle: int, /) -> SubQueue:
         """Put a pod back whose cycle failed."""
 
-    @abstractmethod
-    def is_duplicate(self, entry: Entry, /) -> bool:
+    def is_duplicate(self, _entry: Entry, /) -> bool:
         """Tell whether the pod is in flight already, so that a pop drops this copy of it."""
+        return False
 
-    @abstractmethod
     def noted(self, happening: Happening, /) -> None:
         """Remember an event for the pods in flight."""
 
     @abstractmethod
     def not_activated(self, pod: PodRef, /) -> None:
         """Remember, for a pod in flight, that it was asked for."""
-
-    @abstractmethod
-    def ended(self, uid: str, /) -> None:
-        """Note that a pod is no longer in flight."""
 
     # Pods come, change and go.
 
@@ -127,7 +120,7 @@ class RulesV134(ABC):
         if waiting is not None:
             changed = waiting.with_pod(new)
             self._queues.unschedulable.replace(changed)
-            self._follow(old, new)
+            self._parts.nominator.follow_update(old, new)
             return self.update_waiting(old, changed)
         active = self.to_active(self._new_entry(new), _UPDATED)
         return SubQueue.ACTIVE if active else SubQueue.GATED
@@ -175,7 +168,7 @@ class RulesV134(ABC):
             if not self.is_duplicate(entry):
                 return entry
         while self._pops_backing_off and (entry := self._queues.backoff.pop()) is not None:
-            self._queues.incoming.record(_ACTIVE, incoming.POP_FROM_BACKOFF_Q)
+            self._queues.incoming.record((_ACTIVE, incoming.POP_FROM_BACKOFF_Q))
             if not self.is_duplicate(entry):
                 return entry
         return None
@@ -390,12 +383,6 @@ class RulesV134(ABC):
 
     def _backs_off(self, entry: Entry) -> bool:
         return self._parts.policy.backs_off(entry, self._parts.now_ns)
-
-    def _follow(self, old: QueuedPod | None, new: QueuedPod) -> None:
-        if old is None:
-            self._parts.nominator.follow_status(new)
-        else:
-            self._parts.nominator.follow_update(old, new)
 
 
 def _of_same_kind(old: QueuedPod, new: QueuedPod) -> QueuedPod:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from services.kube.selector import LabelSelector
-from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
@@ -37,6 +36,7 @@ from services.queue.core.parts import QueueParts
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 from services.queue.core.rules import MoveFilter
 from services.queue.core.state import BackingOff, QueueState
+from services.queue.core.sub_queues import BackoffQueue
 from services.queue.core.ticks import FlushTicks
 
 _ANY_FAILURE = Failure()
@@ -176,7 +176,7 @@ class SchedulingQueue:
             return self._not_next()
         parts.advance(now_ns)
         parts.scheduling_cycle += pods
-        parts.queues.incoming.record(SubQueue.ACTIVE, self._rules.added_by, pods)
+        parts.queues.incoming.record((SubQueue.ACTIVE, self._rules.added_by), pods)
         parts.finished.record(1, pods)
         return None
 

@@ -1,24 +1,113 @@
-"""The sub-queues as one, and what comes into each.
+"""The sub-queues, what orders each, and what comes into them.
 
-An entry stands in one of them. One pod may have an entry in two, as upstream lets it.
+An entry stands in one of them. One pod may have an entry in two, as upstream lets it. Orders are
+bytes: big-endian numbers, so that smaller ones stand first.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, PriorityQueue; v1.34
-pkg/scheduler/backend/queue/backoff_queue.go, backoffQueue, which is two queues as one.
+pkg/scheduler/backend/queue/backoff_queue.go, backoffQueue, which is two queues as one, and
+lessBackoffCompletedWithPriority; plugins/queuesort/priority_sort.go, Less.
 """
 
 from __future__ import annotations
 
-from services.queue.core.active_queue import ActiveQueue
+from struct import Struct
+
 from services.queue.core.backoff import BackoffPolicy
-from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.entry import Entry
-from services.queue.core.incoming import IncomingPods, SubQueue
+from services.queue.core.incoming import Counts, SubQueue
+from services.queue.core.keyed_heap import KeyedHeap
 from services.queue.core.pod import PodKey, PodRef, QueuedPod
 from services.queue.core.unschedulable import UnschedulablePods
+
+_PRIORITY_MAX = 2**31 - 1
+_RANKED = Struct(">IHQQ").pack
+_EXPIRING = Struct(">QQ").pack
+_NUMBER = Struct(">I").pack
+_ARRIVAL = Struct(">QQ").pack
+_EXPIRY = Struct(">Q").pack
+_END = b"\0\0"
 
 # Members by name: Python 3.11 looks them up in their class by calling a function.
 _ACTIVE, _BACKOFF, _ERROR_BACKOFF = SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.ERROR_BACKOFF
 _UNSCHEDULABLE = SubQueue.UNSCHEDULABLE
+
+
+def pop_order(entry: Entry) -> bytes:
+    """Return activeQ's order: priority descending or the sort key, queue time, arrival.
+
+    Priorities are int32, times are ns from 0 to below 2^64. Pods with a sort key stand as if of
+    priority 0 among pods without one, which have an empty key.
+    """
+    pod = entry.pod
+    if not pod.sort_key:
+        return _RANKED(_PRIORITY_MAX - pod.priority, 0, entry.timestamp_ns, entry.sequence)
+    rank = _NUMBER(_PRIORITY_MAX) + _ended(pod.sort_key)
+    return rank + _ARRIVAL(entry.timestamp_ns, entry.sequence)
+
+
+def expiry_order(entry: Entry, expiry_ns: int) -> bytes:
+    """Return a backoffQ's order: the end of the backoff from -1 on, then arrival."""
+    return _EXPIRING(expiry_ns + 1, entry.sequence)
+
+
+def ranked_expiry_order(entry: Entry, expiry_ns: int) -> bytes:
+    """Return the order of a backoffQ that is popped from: of one end, as in activeQ."""
+    return _EXPIRY(expiry_ns + 1) + pop_order(entry)
+
+
+def _ended(sort_key: bytes) -> bytes:
+    """Return the key so that what follows it does not change its place among other keys."""
+    return sort_key.replace(b"\0", b"\0\xff") + _END
+
+
+class ActiveQueue(KeyedHeap):
+    """The entries that are ready, the next to be popped first.
+
+    Rank first (by default priority, descending), then the queue timestamp; the creation time
+    never counts. Upstream leaves equal ranks and timestamps to its heap; here arrival decides.
+    Source: kubernetes v1.20 internal/queue/scheduling_queue.go, activeQ;
+    plugins/queuesort/priority_sort.go.
+    """
+
+    __slots__ = ()
+
+    def put(self, entry: Entry) -> None:
+        """Add `entry`, in the place of one of the same pod."""
+        pod = entry.pod
+        self.put_in_order((pod.namespace, pod.name), pop_order(entry), entry)
+
+
+class BackoffQueue(KeyedHeap):
+    """The entries that back off, the next to expire first.
+
+    The mode's rule says when a backoff ends and a pod is due. With `ranked`, pods of one expiry
+    stand as in activeQ, else in the order of arrival.
+    Source: kubernetes v1.20 internal/queue/scheduling_queue.go, podsCompareBackoffCompleted,
+    flushBackoffQCompleted; v1.34 backend/queue/backoff_queue.go.
+    """
+
+    __slots__ = ("_policy", "_ranked")
+
+    def __init__(self, policy: BackoffPolicy, *, ranked: bool = False) -> None:
+        super().__init__()
+        self._policy = policy
+        self._ranked = ranked
+
+    def put(self, entry: Entry) -> None:
+        """Add `entry`, in the place of one of the same pod."""
+        expiry_ns, pod = self._policy.expiry_ns(entry), entry.pod
+        in_order = ranked_expiry_order if self._ranked else expiry_order
+        self.put_in_order((pod.namespace, pod.name), in_order(entry, expiry_ns), entry)
+
+    def pop_due(self, now_ns: int) -> Entry | None:
+        """Take out and return the first entry if its backoff has ended, else None."""
+        first = self.peek()
+        return None if first is None or self._policy.backs_off(first, now_ns) else self.pop()
+
+    def next_due_ns(self) -> int | None:
+        """Return when the first entry is due, None if there is none."""
+        first = self.peek()
+        return None if first is None else self._policy.due_ns(first)
 
 
 class SubQueues:
@@ -35,7 +124,7 @@ class SubQueues:
         self.backoff = BackoffQueue(policy, ranked=ranked)
         self.error_backoff = BackoffQueue(policy)
         self.unschedulable = UnschedulablePods()
-        self.incoming = IncomingPods()
+        self.incoming = Counts[tuple[SubQueue, str]]()
 
     def where(self, key: PodKey) -> SubQueue | None:
         """Return where a pod stands: unschedulable first, then active, then backing off."""
@@ -62,25 +151,25 @@ class SubQueues:
     def activate(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` active because of `event`."""
         self.active.put(entry)
-        self.incoming.record(_ACTIVE, event)
+        self.incoming.record((_ACTIVE, event))
         return _ACTIVE
 
     def back_off(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off because of `event`."""
         self.backoff.put(entry)
-        self.incoming.record(_BACKOFF, event)
+        self.incoming.record((_BACKOFF, event))
         return _BACKOFF
 
     def back_off_error(self, entry: Entry, event: str) -> SubQueue:
         """Let `entry` back off after an error because of `event`."""
         self.error_backoff.put(entry)
-        self.incoming.record(_BACKOFF, event)
+        self.incoming.record((_BACKOFF, event))
         return _ERROR_BACKOFF
 
     def park(self, entry: Entry, event: str) -> SubQueue:
         """Make `entry` unschedulable because of `event`."""
         self.unschedulable.put(entry)
-        self.incoming.record(_UNSCHEDULABLE, event)
+        self.incoming.record((_UNSCHEDULABLE, event))
         return _UNSCHEDULABLE
 
     def latest(self, pod: PodRef) -> QueuedPod | None:

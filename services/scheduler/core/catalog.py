@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from services.kube.namespace import Namespace
 from services.kube.storage import (
     CsiDriver,
     CsiNode,
@@ -19,7 +18,7 @@ from services.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from services.kube.workloads import Controller, ControllerKind, Service
+from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 
 Kept = (
     Namespace

@@ -13,7 +13,7 @@ import numpy as np
 from services.scheduler.core import kernels
 from services.scheduler.core.columns import Bools, Int64s
 from services.scheduler.core.kernels import NO_GROUP, Int8s, Int32s
-from services.scheduler.core.prefilter import PreFilterOutcome
+from services.scheduler.core.participants import PreFilterOutcome
 from services.scheduler.core.shape import Shape
 from services.scheduler.core.status import Code, Status
 

@@ -1,8 +1,8 @@
 """The loops over pods and topology domains, compiled.
 
-Each has a plain twin in services.scheduler.core.domain_twins; a property test holds them equal.
-Columns are int64[nodes] unless said otherwise. A `domain` column has the number of each row's
-topology domain, negative where the row has none; sums are by that number.
+Each has a plain twin in the property tests, which hold them equal. Columns are int64[nodes] unless
+said otherwise. A `domain` column has the number of each row's topology domain, negative where the
+row has none; sums are by that number.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core import twins
 from services.scheduler.core.cached_columns import ScoreColumn
 from services.scheduler.core.cycle import (
     filter_error_text,
@@ -22,6 +21,7 @@ from services.scheduler.core.cycle import (
 from services.scheduler.core.extenders import PLUGIN
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
+from services.scheduler.core.kernels import NODE_SCORE_MAX
 from services.scheduler.core.plugin import Normalization
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.shape import EXCLUDED, Shape
@@ -190,7 +190,7 @@ def _scores(
     if kind is Normalization.OWN:
         raw, scaled = _own_scores(column, rows, snapshot)
     elif kind is not Normalization.NONE:
-        scaled = twins.normalized(raw, reverse=kind is Normalization.REVERSE)
+        scaled = normalized(raw, reverse=kind is Normalization.REVERSE)
     return [
         NodeScore(raw=given, normalized=score, weighted=weight * score)
         for given, score in zip(raw, scaled, strict=True)
@@ -206,3 +206,13 @@ def _own_scores(
     raw, scores = np.zeros_like(found.raw), np.zeros_like(found.scores)
     raw[places], scores[places] = found.raw, found.scores
     return raw.tolist(), scores.tolist()
+
+
+def normalized(raw: Sequence[int], *, reverse: bool) -> list[int]:
+    """Return raw scores on the scale 0 to 100, the highest one being 100 (or 0 in reverse).
+
+    Source: kubernetes v1.34 plugins/helper/normalize_score.go, DefaultNormalizeScore.
+    """
+    highest = max(raw, default=0)
+    scaled = [NODE_SCORE_MAX * score // highest if highest > 0 else 0 for score in raw]
+    return [NODE_SCORE_MAX - score for score in scaled] if reverse else scaled

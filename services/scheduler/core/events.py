@@ -18,8 +18,8 @@ from typing import NamedTuple
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.events_handlers import EventHandlers
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.queue_steps import (
+    ClusterEvent,
     Move,
     QueueAdd,
     QueueOperation,

@@ -11,56 +11,29 @@ from collections.abc import Callable, Sequence
 
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.kube.requests import pod_requests
-from services.scheduler.core.events_labels import ClusterEvent
+from services.kube.requests import scaled_down
+from services.scheduler.core.queue_steps import ClusterEvent
 
-NodeTest = Callable[[Node, Node], bool]
-PodTest = Callable[[Pod, Pod], bool]
+_Node = Callable[[Node, Node], bool]
+_Pod = Callable[[Pod, Pod], bool]
+
+
+def _statuses(node: Node) -> dict[str, str]:
+    return {condition.type: condition.status for condition in node.conditions}
 
 
 def _uncordoned(old: Node, new: Node) -> bool:
     return old.unschedulable and not new.unschedulable
 
 
-def _condition_statuses(node: Node) -> dict[str, str]:
-    return {condition.type: condition.status for condition in node.conditions}
-
-
-def _conditions_changed(old: Node, new: Node) -> bool:
-    return _condition_statuses(old) != _condition_statuses(new)
-
-
-def _allocatable_changed(old: Node, new: Node) -> bool:
-    return dict(old.allocatable) != dict(new.allocatable)
-
-
-def _node_labels_changed(old: Node, new: Node) -> bool:
-    return dict(old.labels) != dict(new.labels)
-
-
-def _taints_changed(old: Node, new: Node) -> bool:
-    return old.taints != new.taints
-
-
-def _annotations_changed(old: Node, new: Node) -> bool:
-    return dict(old.annotations) != dict(new.annotations)
-
-
-_NODE_CHANGES: tuple[tuple[NodeTest, ClusterEvent], ...] = (
-    (_uncordoned, ClusterEvent.NODE_TAINT_CHANGE),
-    (_allocatable_changed, ClusterEvent.NODE_ALLOCATABLE_CHANGE),
-    (_node_labels_changed, ClusterEvent.NODE_LABEL_CHANGE),
-    (_taints_changed, ClusterEvent.NODE_TAINT_CHANGE),
-    (_conditions_changed, ClusterEvent.NODE_CONDITION_CHANGE),
-    (_annotations_changed, ClusterEvent.NODE_ANNOTATION_CHANGE),
-)
-
-_FIRST_NODE_CHANGE: tuple[tuple[NodeTest, ClusterEvent], ...] = (
-    (_uncordoned, ClusterEvent.NODE_SPEC_UNSCHEDULABLE_CHANGE),
-    (_allocatable_changed, ClusterEvent.NODE_ALLOCATABLE_CHANGE),
-    (_node_labels_changed, ClusterEvent.NODE_LABEL_CHANGE),
-    (_taints_changed, ClusterEvent.NODE_TAINT_CHANGE),
-    (_conditions_changed, ClusterEvent.NODE_CONDITION_CHANGE),
+_NODE_CHANGES: tuple[tuple[_Node, ClusterEvent], ...] = (
+    (
+        lambda old, new: dict(old.allocatable) != dict(new.allocatable),
+        ClusterEvent.NODE_ALLOCATABLE_CHANGE,
+    ),
+    (lambda old, new: dict(old.labels) != dict(new.labels), ClusterEvent.NODE_LABEL_CHANGE),
+    (lambda old, new: old.taints != new.taints, ClusterEvent.NODE_TAINT_CHANGE),
+    (lambda old, new: _statuses(old) != _statuses(new), ClusterEvent.NODE_CONDITION_CHANGE),
 )
 
 
@@ -69,47 +42,43 @@ def node_changes(old: Node, new: Node) -> Sequence[ClusterEvent]:
 
     Uncordoning counts as a change of taints, so that event may come twice.
     """
-    return [event for changed, event in _NODE_CHANGES if changed(old, new)]
+    changes = [ClusterEvent.NODE_TAINT_CHANGE] if _uncordoned(old, new) else []
+    changes += [event for changed, event in _NODE_CHANGES if changed(old, new)]
+    if dict(old.annotations) != dict(new.annotations):
+        changes.append(ClusterEvent.NODE_ANNOTATION_CHANGE)
+    return changes
 
 
 def first_node_change(old: Node, new: Node) -> ClusterEvent | None:
     """Return the first change of a node that may matter; None without any (v1.20)."""
-    changes = (event for changed, event in _FIRST_NODE_CHANGE if changed(old, new))
-    return next(changes, None)
+    if _uncordoned(old, new):
+        return ClusterEvent.NODE_SPEC_UNSCHEDULABLE_CHANGE
+    return next((event for changed, event in _NODE_CHANGES if changed(old, new)), None)
 
 
-def _pod_labels_changed(old: Pod, new: Pod) -> bool:
-    return old.labels is not new.labels and dict(old.labels) != dict(new.labels)
-
-
-def _scaled_down(old: Pod, new: Pod) -> bool:
-    if old.spec is new.spec:
-        return False
-    before, after = pod_requests(old.spec), pod_requests(new.spec)
-    return any(name not in after or amount > after[name] for name, amount in before.items())
-
-
-def _gates_eliminated(old: Pod, new: Pod) -> bool:
-    return bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates
-
-
-def _tolerations_changed(old: Pod, new: Pod) -> bool:
-    return len(old.spec.tolerations) != len(new.spec.tolerations)
-
-
-_ASSIGNED_POD_CHANGES: tuple[tuple[PodTest, ClusterEvent], ...] = (
-    (_pod_labels_changed, ClusterEvent.ASSIGNED_POD_LABEL_CHANGE),
-    (_scaled_down, ClusterEvent.ASSIGNED_POD_SCALE_DOWN),
-    (_gates_eliminated, ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED),
-    (_tolerations_changed, ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE),
+_POD_CHANGES: tuple[tuple[_Pod, ClusterEvent, ClusterEvent], ...] = (
+    (
+        lambda old, new: old.labels is not new.labels and dict(old.labels) != dict(new.labels),
+        ClusterEvent.ASSIGNED_POD_LABEL_CHANGE,
+        ClusterEvent.PENDING_POD_LABEL_CHANGE,
+    ),
+    (
+        lambda old, new: scaled_down(old.spec, new.spec),
+        ClusterEvent.ASSIGNED_POD_SCALE_DOWN,
+        ClusterEvent.PENDING_POD_SCALE_DOWN,
+    ),
+    (
+        lambda old, new: bool(old.spec.scheduling_gates) and not new.spec.scheduling_gates,
+        ClusterEvent.ASSIGNED_POD_GATES_ELIMINATED,
+        ClusterEvent.PENDING_POD_GATES_ELIMINATED,
+    ),
+    (
+        lambda old, new: len(old.spec.tolerations) != len(new.spec.tolerations),
+        ClusterEvent.ASSIGNED_POD_TOLERATION_CHANGE,
+        ClusterEvent.PENDING_POD_TOLERATION_CHANGE,
+    ),
 )
-
-_PENDING_POD_CHANGES: tuple[tuple[PodTest, ClusterEvent], ...] = (
-    (_pod_labels_changed, ClusterEvent.PENDING_POD_LABEL_CHANGE),
-    (_scaled_down, ClusterEvent.PENDING_POD_SCALE_DOWN),
-    (_gates_eliminated, ClusterEvent.PENDING_POD_GATES_ELIMINATED),
-    (_tolerations_changed, ClusterEvent.PENDING_POD_TOLERATION_CHANGE),
-)
+"""Each with the event of a pod on a node, and of one that waits."""
 
 
 def pod_changes(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
@@ -122,5 +91,5 @@ def pod_changes(old: Pod, new: Pod) -> Sequence[ClusterEvent]:
     general = ClusterEvent.PENDING_POD_UPDATE if pending else ClusterEvent.ASSIGNED_POD_UPDATE
     if old.spec is new.spec and old.labels is new.labels:
         return [general]
-    tests = _PENDING_POD_CHANGES if pending else _ASSIGNED_POD_CHANGES
-    return [event for changed, event in tests if changed(old, new)] or [general]
+    changes = [events[pending] for changed, *events in _POD_CHANGES if changed(old, new)]
+    return changes or [general]

@@ -8,15 +8,14 @@ Source: kubernetes v1.34 (queueing hints on) and v1.20 pkg/scheduler/eventhandle
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Protocol
 
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.core.events_changes import first_node_change, node_changes, pod_changes
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.queue_steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
+    ClusterEvent,
     Move,
     QueueDelete,
     QueueOperation,
@@ -24,34 +23,8 @@ from services.scheduler.core.events_operations import (
 )
 
 
-class EventHandlers(Protocol):
-    """One version's answers to what happened to a node or to a pod."""
-
-    def node_updated(
-        self, old: Node, new: Node, *, none_unschedulable: bool
-    ) -> tuple[QueueOperation, ...]:
-        """Answer a node's change; `none_unschedulable`: the queue holds no unschedulable pod."""
-
-    def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
-        """Answer a node's end."""
-
-    def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
-        """Answer a pod that came to a node."""
-
-    def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
-        """Answer a change of a pod on a node."""
-
-    def pending_updated(
-        self, old: Pod, new: Pod, *, assumed: Pod | None
-    ) -> tuple[QueueOperation, ...]:
-        """Answer a change of a waiting pod; `assumed` is the pod as it was assumed, if it was."""
-
-    def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Answer the end of a waiting pod; one held by Permit is rejected at the same time."""
-
-
-class HandlersV134:
-    """Handlers of v1.34: every event carries its objects, for the queueing hints.
+class EventHandlers:
+    """What v1.34's handlers answer: every event carries its objects, for the queueing hints.
 
     No check of the pods against the node comes before a move; with hints on there is none.
     """
@@ -59,26 +32,29 @@ class HandlersV134:
     def node_updated(
         self, old: Node, new: Node, *, none_unschedulable: bool
     ) -> tuple[QueueOperation, ...]:
-        """Move once for each kind of change."""
+        """Move once for each kind of change of a node.
+
+        `none_unschedulable` tells that the queue holds no unschedulable pod.
+        """
         del none_unschedulable
         return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
 
     def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
-        """Move: a node less may even out a spread."""
+        """Move for a node's end: a node less may even out a spread."""
         return (Move(event=ClusterEvent.NODE_DELETE, old=node),)
 
     def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
-        """Move."""
+        """Move for a pod that came to a node."""
         return (Move(event=ClusterEvent.ASSIGNED_POD_ADD, new=pod),)
 
     def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
-        """Move once for each kind of change."""
+        """Move once for each kind of change of a pod on a node."""
         return tuple(Move(event=event, old=old, new=new) for event in pod_changes(old, new))
 
     def pending_updated(
         self, old: Pod, new: Pod, *, assumed: Pod | None
     ) -> tuple[QueueOperation, ...]:
-        """Update the queue unless the pod is assumed.
+        """Update the queue unless the pod is `assumed`, which is the pod as it was then.
 
         A nomination that ends or changes frees its old node for pods of at most that priority.
         """
@@ -93,6 +69,7 @@ class HandlersV134:
     def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
         """Take the pod out; what it was assumed or nominated to take becomes free.
 
+        One that waits on Permit is rejected at the same time.
         A nominated pod that is bound passes here too, so a binding wakes pods as well; upstream
         stopped that in v1.35.
         """
@@ -104,7 +81,7 @@ class HandlersV134:
         return (delete,)
 
 
-class HandlersV120:
+class HandlersV120(EventHandlers):
     """Handlers of v1.20, and of v1.16, whose events differ in nothing that the queue reads."""
 
     def node_updated(
@@ -150,8 +127,8 @@ class HandlersV120:
         return (QueueDelete(pod=pod),)
 
 
-V1_34: EventHandlers = HandlersV134()
-V1_20: EventHandlers = HandlersV120()
+V1_34 = EventHandlers()
+V1_20 = HandlersV120()
 
 
 def _nomination_ended(pod: Pod) -> Move:

@@ -12,8 +12,7 @@ from types import MappingProxyType
 
 from services.kube.storage import BindingMode, StorageClass
 from services.scheduler.core.catalog import Kept
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import Move
+from services.scheduler.core.queue_steps import ClusterEvent, Move
 
 _IMMEDIATE = "immediate StorageClass"
 """A class whose claims are bound at once, which v1.20 lets no pod wait for."""

@@ -31,6 +31,10 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes.
 """
 
 
+_INT64_SPAN = 2**64
+_INT64_LEAST = -(2**63)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderTerms:
     """What is agreed with an extender.
@@ -104,3 +108,8 @@ class Extender(Protocol):
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
         """Bind the pod; None where that worked."""
+
+
+def as_int64(score: int) -> int:
+    """Return a score as upstream's 64 bits hold it, whatever an extender answers."""
+    return (score - _INT64_LEAST) % _INT64_SPAN + _INT64_LEAST

@@ -23,6 +23,7 @@ from services.scheduler.core.extenders import (
     ExtenderTerms,
     FilterAnswer,
     NodeVictims,
+    as_int64,
 )
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
@@ -33,8 +34,6 @@ _WARNINGS_MAX = 20
 _STRANGERS_MAX = 100
 _TEXT_MAX = 512
 """What is kept of what an extender says, so that no answer of its outgrows a message of ours."""
-_INT64_SPAN = 2**64
-_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +121,7 @@ class Extenders:
                 continue
             for name, score in answer:
                 added = total.get(name, 0) + score * terms.weight * SCORE_SCALE
-                total[name] = _wrapped(added)
+                total[name] = as_int64(added)
         return total
 
     def bind(self, pod: Pod, node_name: str) -> bool | ExtenderError:
@@ -228,8 +227,3 @@ class Extenders:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 4]} ..."
-
-
-def _wrapped(score: int) -> int:
-    """Return a score as upstream's 64 bits hold it, whatever an extender answers."""
-    return (score + _INT64_MAX + 1) % _INT64_SPAN - _INT64_MAX - 1

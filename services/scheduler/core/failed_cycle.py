@@ -12,11 +12,11 @@ from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.diagnosis import Diagnosis
-from services.scheduler.core.dry_run import DryRun
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.node_dry_run import NodeDryRun
 from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.preemption.survey import Survey
+from services.scheduler.core.preemption.victims import DryRun
 from services.scheduler.core.status import Code
 from services.scheduler.core.surveyor import Surveyor
 

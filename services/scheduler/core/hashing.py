@@ -14,8 +14,6 @@ from hashlib import blake2b
 import numpy as np
 from numpy.typing import NDArray
 
-MASK = (1 << 64) - 1
-
 
 @lru_cache(maxsize=1 << 17)
 def node_hash(name: str) -> int:
@@ -28,23 +26,15 @@ def attempt_hash(seed: int, uid: str, attempt: int) -> int:
     return _bits(f"{seed}\0{uid}\0{attempt}".encode())
 
 
-def mixed(node: int, attempt: int) -> int:
-    """Return the rank of a node among equals; the smallest wins.
-
-    Source: S. Vigna, splitmix64.c (public domain), the output function.
-    """
-    bits = (node + attempt) & MASK
-    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & MASK
-    return bits ^ (bits >> 31)
-
-
 def _bits(key: bytes) -> int:
     return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
 
 
 def all_mixed(nodes: Sequence[str], attempt: int) -> NDArray[np.uint64]:
-    """Return `mixed` of each node's hash: uint64[nodes]."""
+    """Return the rank of each node among equals, the smallest wins: uint64[nodes].
+
+    Source: S. Vigna, splitmix64.c (public domain), the output function.
+    """
     bits = np.fromiter(map(node_hash, nodes), dtype=np.uint64, count=len(nodes))
     bits += np.uint64(attempt)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

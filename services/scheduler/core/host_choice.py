@@ -43,8 +43,10 @@ class Scored(Protocol):
         """Return the totals, int64[nodes], of the rows that `refuser` spares."""
 
 
-class HostChoice(Protocol):
+class HostChoice:
     """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
+
+    __slots__ = ()
 
     def choose(
         self,
@@ -59,15 +61,17 @@ class HostChoice(Protocol):
 
         Rows in `tried` were evaluated before, whether they are looked at now or not.
         """
+        raise NotImplementedError
 
     def mark(self) -> int:
-        """Return what `reset` needs to come back to this moment."""
+        """Return what `reset` needs to come back to this moment; most choices leave nothing."""
+        return 0
 
     def reset(self, mark: int) -> None:
         """Undo the choices since `mark` was taken."""
 
 
-class KeyedChoice:
+class KeyedChoice(HostChoice):
     """The best total; the smallest hash of (seed, pod UID, attempt, node name) among equals."""
 
     __slots__ = ("_seed",)
@@ -94,15 +98,8 @@ class KeyedChoice:
         row, feasible, total, ties = kernels.choose(used, refuser, totals, columns.name_hash, key)
         return Choice(row, feasible, total, ties)
 
-    def mark(self) -> int:
-        """Return 0: a choice leaves nothing behind."""
-        return 0
 
-    def reset(self, mark: int) -> None:
-        """Do nothing."""
-
-
-class NamedChoice:
+class NamedChoice(HostChoice):
     """The best total; the least node name among equals, by the order of its bytes.
 
     Source: hkust-adsl/kubernetes-scheduler-simulator, vendored generic_scheduler.go, selectHost.
@@ -140,15 +137,8 @@ class NamedChoice:
             self._places[rows] = np.arange(len(rows))
         return self._places
 
-    def mark(self) -> int:
-        """Return 0: a choice leaves nothing behind."""
-        return 0
 
-    def reset(self, mark: int) -> None:
-        """Do nothing."""
-
-
-class RoundRobinChoice:
+class RoundRobinChoice(HostChoice):
     """The best total; among equals in the node list, number `last_node_index` modulo how many.
 
     The index advances with each choice among two feasible nodes or more; whoever undoes a choice

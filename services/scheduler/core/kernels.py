@@ -1,8 +1,7 @@
 """The loops over rows that every scheduling cycle runs.
 
-Each has a plain twin in services.scheduler.core.twins that says the same in Python; a property
-test holds them equal. `rows` names the rows to compute, and results stand at the row's index.
-Columns are int64 unless said otherwise.
+Each has a plain twin in the property tests, which hold them equal. `rows` names the rows to
+compute, and results stand at the row's index. Columns are int64 unless said otherwise.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.kube.host_ports import HostPort, hold, release
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.host_ports import HostPort, hold, release
 from services.scheduler.core.snapshot import Snapshot
 
 

@@ -1,8 +1,8 @@
 """Which of a profile's filters and scores have something to say about a pod.
 
-PreFilter and PreScore may leave a plugin out (Skip). Where a profile switches them off for a
-plugin that reads what they prepare, its Filter or Score fails, as upstream's does; the others
-prepare it when they need it.
+PreFilter lets a pod go on with all nodes, with some, or not at all. PreFilter and PreScore may
+leave a plugin out (Skip). Where a profile switches them off for a plugin that reads what they
+prepare, its Filter or Score fails, as upstream's does; the others prepare it when they need it.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, RunPreFilterPlugins,
 RunFilterPlugins, RunPreScorePlugins, RunScorePlugins.
@@ -10,16 +10,79 @@ RunFilterPlugins, RunPreScorePlugins, RunScorePlugins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from services.kube.pod import Pod
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
-from services.scheduler.core.plugin import AnyFilter, AnyScore, PreFiltered
-from services.scheduler.core.plugins.unprepared import NothingToScore, UnpreparedFilter
-from services.scheduler.core.prefilter import PreFilterOutcome, pre_filter_outcome
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import (
+    AnyFilter,
+    AnyScore,
+    FilterPlugin,
+    PreFiltered,
+    Scope,
+    ScorePlugin,
+)
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreFilterOutcome:
+    """`refusal` of the whole pod, or the only `node_names` to look at, and who named them.
+
+    Without either, all nodes are looked at.
+    """
+
+    refusal: Status | None = None
+    node_names: frozenset[str] | None = None
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> Status:
+        """Return the status of the nodes that are not looked at, under the first plugin's name."""
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(self.plugins)}"
+        first = self.plugins[0] if self.plugins else ""
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=first, reasons=(reason,))
+
+
+def pre_filter_outcome(answers: Iterable[tuple[str, PreFiltered[Any]]]) -> PreFilterOutcome:
+    """Join the plugins' answers, in their order.
+
+    An unresolvable refusal ends PreFilter; after one that preemption may cure, the others are
+    still asked. Node names that no two plugins agree on refuse the pod.
+    """
+    refusal: Status | None = None
+    names: frozenset[str] | None = None
+    plugins: list[str] = []
+    for plugin, answer in answers:
+        if answer.refusal is not None:
+            refusal = answer.refusal
+            if refusal.code is not Code.UNSCHEDULABLE:
+                return PreFilterOutcome(refusal=refusal)
+            continue
+        if answer.node_names is not None:
+            plugins.append(plugin)
+            names = answer.node_names if names is None else names & answer.node_names
+        if names is not None and not names:
+            return PreFilterOutcome(refusal=_disagreement(plugins), plugins=tuple(sorted(plugins)))
+    return PreFilterOutcome(refusal=refusal, node_names=names, plugins=tuple(sorted(plugins)))
+
+
+def _disagreement(plugins: list[str]) -> Status:
+    if len(plugins) == 1:
+        reason = f"node(s) didn't satisfy plugin {plugins[0]}"
+    else:
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(sorted(plugins))} simultaneously"
+    return Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons=(reason,))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +197,56 @@ def scores_at_work(
         columns=tuple(columns),
         failure=failure,
     )
+
+
+class UnpreparedFilter(FilterPlugin[None]):
+    """Fails on every node, for want of what PreFilter should have prepared."""
+
+    name = ""
+    scope = Scope.NODE
+    can_fail = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Return nothing."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
+        """Fail."""
+        return 1
+
+    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
+        """Fail on all rows."""
+        codes[rows] = 1
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the failure."""
+        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+
+
+class NothingToScore(ScorePlugin[None]):
+    """Scores 0, where PreScore would have said Skip."""
+
+    name = ""
+    scope = Scope.NODE
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare nothing."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write 0."""
+        scores[rows] = 0

@@ -15,9 +15,9 @@ from functools import partial, wraps
 from pathlib import PurePath
 from typing import Any
 
+from services.scheduler.core.kernels import NODE_SCORE_MAX
 from services.scheduler.core.plugin import Normalization, Plugin, ScoreError, Trial
 from services.scheduler.core.status import Code, Status
-from services.scheduler.core.twins import NODE_SCORE_MAX
 
 _KEYS = ("filter_key", "score_key", "filter_version", "score_version")
 _ENDING = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from services.kube.pod import Pod
 from services.scheduler.core.cycle import Cycle, Errored, NoNodes, Suggested, Unschedulable
@@ -13,7 +13,7 @@ from services.scheduler.core.extended_cycle import ExtendedCycle
 from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.plugin_guard import PluginFailed
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
-from services.scheduler.core.preemption.pick import hashed_tie_break
+from services.scheduler.core.preemption.pick import TieBreak, hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.status import Status
 
@@ -42,17 +42,6 @@ class PodEvaluation:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    host: str = ""
-    fast_path: str = ""
-    fit_error: str = ""
-    pre_filter: Status | None = None
-    unschedulable_plugins: tuple[str, ...] = ()
-    preemption: PreemptionEvaluation | None = field(default=None)
-    error: str = ""
-
-
 def evaluate_pod(
     cycle: Cycle,
     pod: Pod,
@@ -63,81 +52,59 @@ def evaluate_pod(
     seed: int,
 ) -> PodEvaluation:
     """Judge `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
+    blank = PodEvaluation(
+        profile=cycle.framework.profile.scheduler_name,
+        verdicts=no_verdicts(""),
+        filter_order=cycle.framework.filter_order,
+        weights=cycle.framework.weights,
+        preemption_disabled=preemptor is None,
+    )
     try:
-        return _evaluated(
-            cycle, pod, attempt=attempt, now_ns=now_ns, preemptor=preemptor, seed=seed
-        )
+        match cycle.schedule_pod(pod, attempt):
+            case Suggested() as suggested:
+                fast_path = _fast_path(pod, suggested)
+                found = replace(blank, host=suggested.node_name, fast_path=fast_path)
+            case NoNodes():
+                found = replace(blank, fit_error=NO_NODES_TEXT)
+            case Errored(message=message):
+                return _failed(blank, message)
+            case Unschedulable(diagnosis=diagnosis):
+                tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
+                found = replace(
+                    blank,
+                    fit_error=fit_error_text(diagnosis),
+                    pre_filter=diagnosis.pre_filter,
+                    unschedulable_plugins=diagnosis.unschedulable_plugins,
+                    preemption=_preempted(cycle, pod, diagnosis, preemptor, tie_break, now_ns),
+                )
+        extenders = cycle.extenders if isinstance(cycle, ExtendedCycle) else None
+        first = cycle.nominated_first
+        verdicts = evaluate(cycle.framework, pod, extenders, nominated_first=first)
     except PluginFailed as error:
-        return PodEvaluation(
-            profile=cycle.framework.profile.scheduler_name,
-            verdicts=no_verdicts(str(error)),
-            filter_order=cycle.framework.filter_order,
-            weights=cycle.framework.weights,
-            preemption_disabled=preemptor is None,
-            error=str(error),
-        )
+        return _failed(blank, str(error))
+    if verdicts.error:
+        return replace(blank, verdicts=verdicts, error=verdicts.error)
+    return replace(found, verdicts=verdicts)
 
 
-def _evaluated(
+def _failed(blank: PodEvaluation, error: str) -> PodEvaluation:
+    return replace(blank, verdicts=no_verdicts(error), error=error)
+
+
+def _preempted(
     cycle: Cycle,
     pod: Pod,
-    *,
-    attempt: int,
-    now_ns: int,
+    diagnosis: Diagnosis,
     preemptor: Preemptor | None,
-    seed: int,
-) -> PodEvaluation:
-    framework = cycle.framework
-    match cycle.schedule_pod(pod, attempt):
-        case Suggested() as suggested:
-            found = _Found(host=suggested.node_name, fast_path=_fast_path(pod, suggested))
-        case NoNodes():
-            found = _Found(fit_error=NO_NODES_TEXT)
-        case Errored(message=message):
-            found = _Found(error=message)
-        case Unschedulable(diagnosis=diagnosis):
-            view = SnapshotFailedCycle(pod, framework, diagnosis)
-            tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
-            outcome = framework.post_filter(pod, view, tie_break=tie_break, now_ns=now_ns)
-            judged = (
-                preemptor.evaluate(pod, view, tie_break=tie_break, now_ns=now_ns)
-                if preemptor is not None
-                else None
-            )
-            if judged is not None and outcome is not None:
-                judged = replace(judged, outcome=outcome)
-            found = _refused(diagnosis, judged)
-    extenders = cycle.extenders if isinstance(cycle, ExtendedCycle) else None
-    verdicts = (
-        no_verdicts(found.error)
-        if found.error
-        else evaluate(framework, pod, extenders, nominated_first=cycle.nominated_first)
-    )
-    if verdicts.error:
-        found = _Found(error=verdicts.error)
-    return PodEvaluation(
-        profile=framework.profile.scheduler_name,
-        verdicts=verdicts,
-        filter_order=framework.filter_order,
-        weights=framework.weights,
-        host=found.host,
-        fast_path=found.fast_path,
-        fit_error=found.fit_error,
-        pre_filter=found.pre_filter,
-        unschedulable_plugins=found.unschedulable_plugins,
-        preemption=found.preemption,
-        preemption_disabled=preemptor is None,
-        error=found.error,
-    )
-
-
-def _refused(diagnosis: Diagnosis, preemption: PreemptionEvaluation | None) -> _Found:
-    return _Found(
-        fit_error=fit_error_text(diagnosis),
-        pre_filter=diagnosis.pre_filter,
-        unschedulable_plugins=diagnosis.unschedulable_plugins,
-        preemption=preemption,
-    )
+    tie_break: TieBreak,
+    now_ns: int,
+) -> PreemptionEvaluation | None:
+    view = SnapshotFailedCycle(pod, cycle.framework, diagnosis)
+    outcome = cycle.framework.post_filter(pod, view, tie_break=tie_break, now_ns=now_ns)
+    if preemptor is None:
+        return None
+    judged = preemptor.evaluate(pod, view, tie_break=tie_break, now_ns=now_ns)
+    return judged if outcome is None else replace(judged, outcome=outcome)
 
 
 def _fast_path(pod: Pod, suggested: Suggested) -> str:

@@ -1,23 +1,94 @@
 """What a pod takes from a node, laid out along the snapshot's columns.
 
-Computed once a spec, since a controller's pods share theirs.
+Three readings of a pod are needed: what is taken from the node, the same with a default for each
+container that asks for no CPU or memory (so that such pods spread), and what the resource scores
+take a pending pod for. While containers are resized in place, each counts with the most of what its
+spec asks for, what the node has admitted and what is in force. Where the resize is infeasible on
+its node, what the spec asks for does not count. All is computed once a spec, since a controller's
+pods share theirs.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/types.go, PodInfo.CalculateResource;
+plugins/noderesources/resource_allocation.go, calculatePodResourceRequest;
+component-helpers/resource/helpers.go, AggregateContainerRequests, determineContainerReqs and
+IsPodResizeInfeasible.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
-from services.kube.pod import ContainerResources, Pod, PodSpec
+from services.kube.host_ports import HostPort, host_ports
+from services.kube.pod import Container, ContainerResources, Pod, PodSpec
+from services.kube.requests import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    pod_level_requests,
+    pod_requests,
+)
 from services.scheduler.core.columns import Columns, Int64s
-from services.scheduler.core.host_ports import HostPort, host_ports
-from services.scheduler.core.requests import PodRequests
-from services.scheduler.core.resize import is_resize_infeasible, spec_in_force
 
+_PENDING = "PodResizePending"
+_INFEASIBLE = "Infeasible"
+DEFAULT_CPU_MILLI = 100
+DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
+_DEFAULTS: Mapping[str, int] = {CPU: DEFAULT_CPU_MILLI, MEMORY: DEFAULT_MEMORY_BYTES}
+_NATIVE = "kubernetes.io/"
+_NAMED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 _SPECS_MAX = 65_536
 
 Given = tuple[ContainerResources, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequests:
+    """A pod's totals by resource name, "cpu" in thousandths of a core, else whole units.
+
+    `amounts` is what the pod takes from a node. `non_zero_cpu_milli` and
+    `non_zero_memory_bytes` are that with defaults for what containers leave out.
+    `scored` is what LeastAllocated takes a pending pod for: defaults, and no pod-level requests.
+    """
+
+    amounts: Mapping[str, int]
+    non_zero_cpu_milli: int
+    non_zero_memory_bytes: int
+    scored: Mapping[str, int]
+
+    @classmethod
+    def of(cls, spec: PodSpec) -> Self:
+        """Return the totals of `spec`, overhead included."""
+        amounts, pod_level = pod_requests(spec), pod_level_requests(spec)
+        missing = {
+            name: amount
+            for name, amount in _DEFAULTS.items()
+            if not pod_level or name not in amounts
+        }
+        non_zero = pod_requests(spec, missing)
+        return cls(
+            amounts={name: amount for name, amount in amounts.items() if is_counted(name)},
+            non_zero_cpu_milli=non_zero.get(CPU, 0),
+            non_zero_memory_bytes=non_zero.get(MEMORY, 0),
+            scored=pod_requests(spec, _DEFAULTS, pod_level=False),
+        )
+
+
+def is_counted(name: str) -> bool:
+    """Tell whether the scheduler keeps account of the resource."""
+    return name in _NAMED or is_scalar(name)
+
+
+def is_scalar(name: str) -> bool:
+    """Tell whether the resource is extended, of huge pages, or an attachable volume's.
+
+    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, IsScalarResourceName.
+    """
+    if name.startswith(("hugepages-", "attachable-volumes-")) or _NATIVE in name:
+        return True
+    return "/" in name and not name.startswith("requests.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +153,40 @@ class PodLoads:
             ports=host_ports(spec),
             is_affine=spec.has_pod_affinity,
         )
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    """Tell whether the kubelet has found the pod's resize impossible on its node."""
+    pending = pod.condition(_PENDING) if pod.conditions else None
+    return pending is not None and pending.reason == _INFEASIBLE
+
+
+def spec_in_force(pod: Pod) -> PodSpec:
+    """Return the pod's spec with the requests that its containers and sidecars count with."""
+    given = {each.name: each for each in pod.given}
+    infeasible = is_resize_infeasible(pod)
+    return replace(
+        pod.spec,
+        containers=tuple(_in_force(each, given, infeasible) for each in pod.spec.containers),
+        init_containers=tuple(
+            _in_force(each, given, infeasible) if each.restart_policy == "Always" else each
+            for each in pod.spec.init_containers
+        ),
+    )
+
+
+def _in_force(
+    container: Container, given: Mapping[str, ContainerResources], infeasible: bool
+) -> Container:
+    found = given.get(container.name)
+    if found is None:
+        return container
+    asked = () if infeasible else tuple(container.requests.items())
+    return replace(container, requests=_highest((*asked, *found.actual, *found.allocated)))
+
+
+def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+    highest: dict[str, int] = {}
+    for name, amount in amounts:
+        highest[name] = max(amount, highest.get(name, amount))
+    return highest

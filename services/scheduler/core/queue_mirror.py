@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from services.kube.pod import Pod
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.nominations import Nominations
+from services.scheduler.core.queue_steps import (
     QueueAdd,
     QueueDelete,
     QueueOperation,
+    QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.nominations import Nominations
-from services.scheduler.core.queue_steps import QueueStep
 from services.scheduler.core.rules import QueueRules
 
 

@@ -24,29 +24,25 @@ from services.scheduler.core.plugin import (
     ScorePlugin,
 )
 from services.scheduler.core.plugin_args import DefaultPreemptionArgs
-from services.scheduler.core.plugins.default_binder import DefaultBinder
 from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.image_locality import ImageLocality
 from services.scheduler.core.plugins.inter_pod_affinity import InterPodAffinity
 from services.scheduler.core.plugins.node_affinity import NodeAffinity
-from services.scheduler.core.plugins.node_name import NodeName
-from services.scheduler.core.plugins.node_ports import NodePorts
+from services.scheduler.core.plugins.node_fields import NodeName, NodePorts, NodeUnschedulable
 from services.scheduler.core.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalancedAllocation,
 )
 from services.scheduler.core.plugins.node_resources_fit import NodeResourcesFit
-from services.scheduler.core.plugins.node_unschedulable import NodeUnschedulable
 from services.scheduler.core.plugins.node_volume_limits import NodeVolumeLimits
+from services.scheduler.core.plugins.pod_alone import DefaultBinder, PrioritySort, SchedulingGates
 from services.scheduler.core.plugins.pod_topology_spread import PodTopologySpread
-from services.scheduler.core.plugins.priority_sort import PrioritySort
-from services.scheduler.core.plugins.scheduling_gates import SchedulingGates
 from services.scheduler.core.plugins.taint_toleration import TaintToleration
 from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
 from services.scheduler.core.plugins.volume_zone import VolumeZone
-from services.scheduler.core.preemption.candidates import CandidateSampling
 from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.preemption.survey import CandidateSampling
 from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile
 
 Registry = Mapping[str, Callable[..., Plugin]]

@@ -13,7 +13,7 @@ from services.scheduler.core.events_handlers import EventHandlers
 from services.scheduler.core.events_objects import ObjectEvents
 from services.scheduler.core.host_choice import HostChoice, KeyedChoice, RoundRobinChoice
 from services.scheduler.core.plugin import Plugin
-from services.scheduler.core.plugins.node_resources_balance_change import (
+from services.scheduler.core.plugins.node_resources_balanced_allocation import (
     NodeResourcesBalanceChange,
 )
 from services.scheduler.core.preemption import rules as preemption_rules

@@ -42,7 +42,7 @@ class StartIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class SampledChoice:
+class SampledChoice(HostChoice):
     """A host choice among the first feasible nodes alone; all profiles share `start`.
 
     `percentage` is 0 to 100; without `scores`, one feasible node is enough.

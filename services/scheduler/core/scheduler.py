@@ -29,26 +29,31 @@ from services.scheduler.core.decisions import (
     Skipped,
     Stage,
 )
-from services.scheduler.core.events_labels import ClusterEvent
 from services.scheduler.core.events_objects import on_object
-from services.scheduler.core.events_operations import QueueAdd, QueueUpdate
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.memory import Memory
 from services.scheduler.core.options import Options, cycles_of
 from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
-from services.scheduler.core.preemption import aftermath
+from services.scheduler.core.preemption.rules import (
+    Aftermath,
+    after_deletion_refused,
+    after_status_refused,
+)
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     Activate,
     AddUnschedulable,
+    ClusterEvent,
     CommitPop,
     DeleteNomination,
     Done,
     Head,
     PopId,
+    QueueAdd,
     QueueStep,
+    QueueUpdate,
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot
@@ -225,9 +230,9 @@ class Scheduler:
             return []
         rules = self._options.rules.preemption
         if stage is Stage.NOMINATE:
-            after = aftermath.after_status_refused(rules)
+            after = after_status_refused(rules)
         else:
-            after = aftermath.after_deletion_refused(rules)
+            after = after_deletion_refused(rules)
         return list(self._after_refusal(after, pop.uid))
 
     # What people look at
@@ -383,7 +388,7 @@ class Scheduler:
         if self.snapshot.is_assumed(pod.uid):
             self.snapshot.forget(pod.uid)
 
-    def _after_refusal(self, after: aftermath.Aftermath, uid: str) -> Iterable[QueueStep]:
+    def _after_refusal(self, after: Aftermath, uid: str) -> Iterable[QueueStep]:
         if after.forget_nomination:
             self.snapshot.nominations.drop(uid)
             yield DeleteNomination(uid)

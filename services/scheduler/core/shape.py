@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core import kernels, twins
+from services.scheduler.core import kernels
 from services.scheduler.core.cached_columns import CachedColumns, FilterColumn, ScoreColumn
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.kernels import OVERRIDDEN, Int8s
@@ -179,7 +179,7 @@ class Shape:
         self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
         reverse = [each[1].plugin.normalization is Normalization.REVERSE for each in scaled]
         self._reverse = np.array(reverse, dtype=np.int64)
-        self._full_marks = twins.NODE_SCORE_MAX * int(self._weights @ self._reverse)
+        self._full_marks = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
 
     @property
     def pod_filters(self) -> Sequence[tuple[int, FilterColumn]]:

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from services.kube.budget import PodDisruptionBudget
+from services.kube.host_ports import HostPort, hold, release
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 from services.kube.requests import PODS
@@ -26,15 +27,10 @@ from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.census import Census
 from services.scheduler.core.change_log import ChangeLog
 from services.scheduler.core.columns import Columns, Int64s
-from services.scheduler.core.host_ports import HostPort, hold, release
-from services.scheduler.core.images import Images
 from services.scheduler.core.layout import Layout, Rows
-from services.scheduler.core.node_tree import NodeTree
+from services.scheduler.core.node_indexes import Images, NodeTree, TaintClasses
 from services.scheduler.core.nominations import Nominations
-from services.scheduler.core.pod_load import PodLoad, PodLoads
-from services.scheduler.core.requests import is_counted
-from services.scheduler.core.resize import is_resize_infeasible
-from services.scheduler.core.taint_classes import TaintClasses
+from services.scheduler.core.pod_load import PodLoad, PodLoads, is_counted, is_resize_infeasible
 from services.scheduler.core.tally import Tallies
 from services.scheduler.core.topology import Topologies
 

@@ -1,12 +1,10 @@
-"""Scores that favour nodes that are used more, compiled, and their plain twins.
+"""Scores that favour nodes that are used more, compiled.
 
 `used` is with the pod; it may be above the capacity, since the score takes a pod without requests
 for a small one. Columns are as in services.scheduler.core.kernels.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.compiled import compiled, inlined
@@ -92,48 +90,3 @@ def requested_to_capacity(  # noqa: PLR0917 - compiled code takes its arguments 
                 total += score * weights[i]
                 weight += weights[i]
         scores[row] = (2 * total + weight) // (2 * weight) if weight else 0
-
-
-def plain_most_allocated(shares: Sequence[tuple[int, int, int]]) -> int:
-    """Return the score of (capacity, used with the pod, weight) of each resource.
-
-    Source: kubernetes v1.34 plugins/noderesources/most_allocated.go.
-    """
-    present = [share for share in shares if share[0] != 0]
-    weight = sum(share[2] for share in present)
-    total = sum(min(used, capacity) * 100 // capacity * each for capacity, used, each in present)
-    return total // weight if weight else 0
-
-
-def plain_requested_to_capacity(
-    shares: Sequence[tuple[int, int, int]], line: Sequence[tuple[int, int]]
-) -> int:
-    """Return the score of (capacity, used with the pod, weight) of each resource.
-
-    `line` holds (utilization in %, its score of 100), by rising utilization.
-    Source: kubernetes v1.34 plugins/noderesources/requested_to_capacity_ratio.go and
-    plugins/helper/shape_score.go, BuildBrokenLinearFunction.
-    """
-    total = weight = 0
-    for capacity, used, each in shares:
-        if capacity == 0:
-            continue
-        score = plain_on_line(100 if used > capacity else used * 100 // capacity, line)
-        if score > 0:
-            total += score * each
-            weight += each
-    return (2 * total + weight) // (2 * weight) if weight else 0
-
-
-def plain_on_line(utilization: int, line: Sequence[tuple[int, int]]) -> int:
-    """Return the height of a broken line; between two points the division truncates to 0."""
-    before: tuple[int, int] | None = None
-    for bend, height in line:
-        if utilization <= bend:
-            if before is None:
-                return height
-            rise = (height - before[1]) * (utilization - before[0])
-            step = abs(rise) // (bend - before[0])
-            return before[1] + (step if rise >= 0 else -step)
-        before = (bend, height)
-    return line[-1][1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from services.scheduler.core.events_labels import ClusterEvent
+from services.scheduler.core.queue_steps import ClusterEvent
 
 _OF_PODS_ON_NODES = (ClusterEvent.ASSIGNED_POD_ADD, ClusterEvent.ASSIGNED_POD_UPDATE)
 

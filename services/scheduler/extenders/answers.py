@@ -12,13 +12,12 @@ from collections.abc import Iterable, Sequence
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims
+from services.rpc.kube_messages import put
+from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims, as_int64
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import Connected
-
-_INT64_SPAN = 2**64
-_INT64_LEAST = -(2**63)
+from services.scheduler.extenders.grpc_extender import filter_answer, node_victims
 
 FILTER, PRIORITIZE, PROCESS_PREEMPTION, BIND = "Filter", "Prioritize", "ProcessPreemption", "Bind"
 
@@ -87,13 +86,12 @@ class Noting(_Answering):
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
         """Ask which of `nodes` suit the pod."""
         said = self._extender.filter(pod, nodes)
-        answer = self._answer(FILTER, said)
+        answer = self._noted(FILTER, said)
         if not isinstance(said, ExtenderError):
             answer.filter.node_names.extend(said.passed)
             answer.filter.failed_nodes.update(said.failed)
             answer.filter.failed_and_unresolvable_nodes.update(said.unresolvable)
             answer.filter.SetInParent()
-        self._answers.note(answer)
         return said
 
     def prioritize(
@@ -101,12 +99,11 @@ class Noting(_Answering):
     ) -> Sequence[tuple[str, int]] | ExtenderError:
         """Ask for scores."""
         said = self._extender.prioritize(pod, nodes)
-        answer = self._answer(PRIORITIZE, said)
+        answer = self._noted(PRIORITIZE, said)
         if not isinstance(said, ExtenderError):
             answer.scores.SetInParent()
             for name, score in said:
-                answer.scores.scores.add(node_name=name, score=_int64(score))
-        self._answers.note(answer)
+                answer.scores.scores.add(node_name=name, score=as_int64(score))
         return said
 
     def process_preemption(
@@ -114,31 +111,27 @@ class Noting(_Answering):
     ) -> Sequence[NodeVictims] | ExtenderError:
         """Ask which candidates are left."""
         said = self._extender.process_preemption(pod, candidates)
-        answer = self._answer(PROCESS_PREEMPTION, said)
+        answer = self._noted(PROCESS_PREEMPTION, said)
         if not isinstance(said, ExtenderError):
             answer.candidates.SetInParent()
             for each in said:
-                answer.candidates.candidates.add(
-                    node_name=each.node_name,
-                    pod_uids=each.pod_uids,
-                    budget_violations=each.budget_violations,
-                )
-        self._answers.note(answer)
+                put(each, answer.candidates.candidates.add())
         return said
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
         """Have the pod bound."""
         error = self._extender.bind(pod, node_name)
-        answer = self._answer(BIND, error)
+        answer = self._noted(BIND, error)
         if error is None:
             answer.bound.SetInParent()
-        self._answers.note(answer)
         return error
 
-    def _answer(self, call: str, said: object) -> Answer:
+    def _noted(self, call: str, said: object) -> Answer:
+        """Return the note of an answer, to be filled in where it is no error."""
         answer = Answer(extender=self.terms.name, call=call)
         if isinstance(said, ExtenderError):
             answer.error = said.message
+        self._answers.note(answer)
         return answer
 
 
@@ -152,12 +145,7 @@ class Recorded(_Answering):
             return FilterAnswer(passed=tuple(node.name for node in nodes))
         if answer.HasField("error"):
             return ExtenderError(message=answer.error)
-        said = answer.filter
-        return FilterAnswer(
-            passed=tuple(said.node_names),
-            failed=dict(said.failed_nodes),
-            unresolvable=dict(said.failed_and_unresolvable_nodes),
-        )
+        return filter_answer(answer.filter)
 
     def prioritize(
         self,
@@ -190,14 +178,7 @@ class Recorded(_Answering):
             ]
         if answer.HasField("error"):
             return ExtenderError(message=answer.error)
-        return [
-            NodeVictims(
-                node_name=each.node_name,
-                pod_uids=tuple(each.pod_uids),
-                budget_violations=each.budget_violations,
-            )
-            for each in answer.candidates.candidates
-        ]
+        return node_victims(answer.candidates.candidates)
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:  # noqa: ARG002 - it was asked before
         """Return how binding ended."""
@@ -205,8 +186,3 @@ class Recorded(_Answering):
         if answer is None or not answer.HasField("error"):
             return None
         return ExtenderError(message=answer.error)
-
-
-def _int64(score: int) -> int:
-    """Return a score as 64 bits hold it, which is how it counts."""
-    return (score - _INT64_LEAST) % _INT64_SPAN + _INT64_LEAST

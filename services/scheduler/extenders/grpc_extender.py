@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import grpc
@@ -20,6 +20,27 @@ from services.scheduler.extenders.sources import Sources
 
 SECOND_NS = 1_000_000_000
 _A = TypeVar("_A")
+
+
+def filter_answer(message: service_pb2.FilterResponse) -> FilterAnswer:
+    """Return what Filter answered, which says nothing of an error."""
+    return FilterAnswer(
+        passed=tuple(message.node_names),
+        failed=dict(message.failed_nodes),
+        unresolvable=dict(message.failed_and_unresolvable_nodes),
+    )
+
+
+def node_victims(messages: Iterable[Any]) -> list[NodeVictims]:
+    """Return the candidates that ProcessPreemption left."""
+    return [
+        NodeVictims(
+            node_name=each.node_name,
+            pod_uids=tuple(each.pod_uids),
+            budget_violations=each.budget_violations,
+        )
+        for each in messages
+    ]
 
 
 class GrpcExtender:
@@ -59,11 +80,7 @@ class GrpcExtender:
             if name not in asked:
                 text = f"claims a filtered node {name!r} which is not found in the input node list"
                 return self._error("Filter", text)
-        return FilterAnswer(
-            passed=tuple(answer.node_names),
-            failed=dict(answer.failed_nodes),
-            unresolvable=dict(answer.failed_and_unresolvable_nodes),
-        )
+        return filter_answer(answer)
 
     def prioritize(
         self, pod: Pod, nodes: Sequence[Node]
@@ -91,14 +108,7 @@ class GrpcExtender:
         answer = self._call(self._stub.ProcessPreemption, request)
         if isinstance(answer, ExtenderError):
             return answer
-        return [
-            NodeVictims(
-                node_name=each.node_name,
-                pod_uids=tuple(each.pod_uids),
-                budget_violations=each.budget_violations,
-            )
-            for each in answer.candidates
-        ]
+        return node_victims(answer.candidates)
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
         """Call Bind."""

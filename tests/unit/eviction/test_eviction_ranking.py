@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from services.eviction.core.layout import Layout, choose_layout
+from services.eviction.core.observations import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.ranking import rank
 from services.eviction.core.signals import Signal
-from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.quantity import parse
 
 MI = 1 << 20

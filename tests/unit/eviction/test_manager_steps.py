@@ -7,12 +7,20 @@ import pytest
 
 from services.eviction.core.config import EvictionConfig, Mode
 from services.eviction.core.manager import Manager, StepOrderError
-from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary, observe
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsStats,
+    FsUsage,
+    MemoryStats,
+    NodeSummary,
+    PodUsage,
+    VolumeUsage,
+    observe,
+)
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
-from services.eviction.core.usage import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.kube.pod import Condition
 from services.kube.quantity import parse
 from services.typed import Reading, write

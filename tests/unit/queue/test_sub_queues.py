@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core import keyed_heap
-from services.queue.core.active_queue import ActiveQueue
 from services.queue.core.backoff import AttemptBackoff, BackoffLimits, PodBackoffMap, backoff_ns
-from services.queue.core.backoff_queue import BackoffQueue
 from services.queue.core.keyed_heap import KeyedHeap
 from services.queue.core.nominator import Nominator
-from services.queue.core.orders import expiry_order, pop_order, ranked_expiry_order
 from services.queue.core.pod import AffinityTerm, AssignedPod
+from services.queue.core.sub_queues import (
+    ActiveQueue,
+    BackoffQueue,
+    expiry_order,
+    pop_order,
+    ranked_expiry_order,
+)
 from services.queue.core.ticks import FlushTicks
 from services.queue.core.unschedulable import UnschedulablePods
 from tests.unit.queue.builders import make_entry, make_queued_pod, names, seconds

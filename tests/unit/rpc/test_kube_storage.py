@@ -12,7 +12,7 @@ from services.kube import storage
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.volumes import CsiSource, GcePersistentDisk
 from services.kube.workloads import ControllerKind
-from services.rpc import kube_affinity, kube_storage, kube_volumes, kube_workloads
+from services.rpc import kube_affinity, kube_codec, kube_storage, kube_volumes
 from services.rpc.errors import FieldError
 from services.rpc.kube_json import parse
 
@@ -126,9 +126,9 @@ def test_controllers_are_told_by_their_selectors() -> None:
     """A replication controller's is plain."""
     plain = parse(workloads_pb2.ReplicationController, {"spec": {"selector": {"app": "x"}}})
     needed = Requirement(key="app", operator=Operator.IN, values=("x",))
-    read = kube_workloads.replication_controller_from_message(plain)
+    read = kube_codec.replication_controller_from_message(plain)
     assert read.selector == LabelSelector(requirements=(needed,))
-    stateful = kube_workloads.controller_from_message(parse(workloads_pb2.StatefulSet, {}))
+    stateful = kube_codec.controller_from_message(parse(workloads_pb2.StatefulSet, {}))
     assert (stateful.kind, stateful.selector) == (ControllerKind.STATEFUL_SET, None)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from services.kube.namespace import Namespace
 from services.kube.storage import CsiNode, PersistentVolumeClaim
-from services.kube.workloads import Controller, ControllerKind, Service
+from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 from services.scheduler.core.catalog import Catalog
 
 

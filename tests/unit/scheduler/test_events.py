@@ -18,10 +18,10 @@ from services.scheduler.core.events import (
     on_pod,
 )
 from services.scheduler.core.events_handlers import EventHandlers
-from services.scheduler.core.events_labels import ClusterEvent
-from services.scheduler.core.events_operations import (
+from services.scheduler.core.queue_steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
+    ClusterEvent,
     Move,
     QueueAdd,
     QueueDelete,
@@ -301,10 +301,3 @@ def test_a_failed_binding_moves_all_but_its_pod() -> None:
     assert after_failed_binding(assumed) == Move(
         event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid
     )
-
-
-def test_labels_print_as_v1_34_prints_them() -> None:
-    """Updates are spelt by resource and action there."""
-    assert ClusterEvent.NODE_TAINT_CHANGE.printed == "NodeUpdateNodeTaint"
-    assert ClusterEvent.NODE_ADD.printed == "NodeAdd"
-    assert ClusterEvent.PENDING_POD_UPDATE.printed == "UnschedulablePodUpdate"

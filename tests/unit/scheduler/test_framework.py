@@ -9,6 +9,7 @@ from services.scheduler.core.cycle import Cycle, Suggested, Unschedulable
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.host_choice import KeyedChoice
 from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.participants import pre_filter_outcome
 from services.scheduler.core.plugin import (
     BindPlugin,
     FilterPlugin,
@@ -19,7 +20,6 @@ from services.scheduler.core.plugin import (
     ReservePlugin,
     Scope,
 )
-from services.scheduler.core.prefilter import pre_filter_outcome
 from services.scheduler.core.profile import PluginSetting, Profile
 from services.scheduler.core.registry import SERVED
 from services.scheduler.core.snapshot import Snapshot

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from services.kube.affinity import PodAffinity, PodAffinityTerm
-from services.kube.namespace import Namespace
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.selector import LabelSelector
+from services.kube.workloads import Namespace
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.plugin_args import InterPodAffinityArgs
 from services.scheduler.core.status import Code

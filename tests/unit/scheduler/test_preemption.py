@@ -9,16 +9,22 @@ import pytest
 
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.scheduler.core.preemption.aftermath import (
+from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
+from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
+from services.scheduler.core.preemption.preemptor import (
+    POLICY_NEVER,
+    VICTIM_TERMINATING,
+    ExtenderError,
+    Preemptor,
+)
+from services.scheduler.core.preemption.rules import (
+    V1_16,
+    V1_34,
+    PreemptionRules,
     after_deletion_refused,
     after_status_refused,
 )
-from services.scheduler.core.preemption.candidates import CandidateSampling
-from services.scheduler.core.preemption.eligibility import POLICY_NEVER, VICTIM_TERMINATING
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
-from services.scheduler.core.preemption.pick import DecidedBy, hashed_tie_break
-from services.scheduler.core.preemption.preemptor import ExtenderError, Preemptor
-from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules
+from services.scheduler.core.preemption.survey import CandidateSampling
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.core.status import Code
 from tests.builders import PodBuilder, make_budget, make_pod

@@ -11,7 +11,6 @@ import pytest
 
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
-from services.scheduler.core.events_operations import Move
 from services.scheduler.core.options import Options
 from services.scheduler.core.plugin import (
     PermitPlugin,
@@ -24,7 +23,13 @@ from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nomina
 from services.scheduler.core.preemption.pick import TieBreak
 from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.profile import PluginSetting, Profile
-from services.scheduler.core.queue_steps import CommitUnschedulable, DeleteNomination, Head, PopId
+from services.scheduler.core.queue_steps import (
+    CommitUnschedulable,
+    DeleteNomination,
+    Head,
+    Move,
+    PopId,
+)
 from services.scheduler.core.registry import SERVED
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler

@@ -264,7 +264,7 @@ def test_nothing_waits_to_be_told_while_a_pod_waits_for_a_users_plugin() -> None
         ("nonsense", "must be MODULE:NAME"),
         ("no.such.module:X", "ModuleNotFoundError"),
         (f"{HERE}:Nobody", "AttributeError"),
-        ("services.scheduler.core.plugins.node_name:NodeName", "another one of that name"),
+        ("services.scheduler.core.plugins.node_fields:NodeName", "another one of that name"),
     ],
 )
 def test_a_plugin_that_cannot_be_loaded_is_named(plugin: str, said: str) -> None:

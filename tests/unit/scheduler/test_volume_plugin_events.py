@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from services.kube.namespace import Namespace
 from services.kube.storage import (
     BindingMode,
     CsiNode,
@@ -14,9 +13,10 @@ from services.kube.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from services.kube.workloads import Namespace
 from services.scheduler.core.events_objects import V1_20, V1_34, ObjectEvents, on_object
-from services.scheduler.core.events_operations import Move
 from services.scheduler.core.options import Options
+from services.scheduler.core.queue_steps import Move
 from services.scheduler.core.rules import QUEUE_RULES, RULES
 from services.scheduler.core.scheduler import Scheduler
 

@@ -8,88 +8,80 @@ queueing hints on and the feature gates at their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from services.queue.core.cluster_event import event_of
-from services.queue.core.happening import HintFunction
-from services.queue.core.hints import (
-    default_preemption,
-    inter_pod_affinity,
-    node_affinity,
-    node_ports,
-    node_resources_fit,
-    node_unschedulable,
-    node_volume_limits,
-    pod_topology_spread,
-    scheduling_gates,
-    taint_toleration,
-    volume_binding,
-    volume_restrictions,
-    volume_zone,
-)
-from services.queue.core.hints.profiles import HintProfiles, ProfiledHint
+from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.hints import inter_pod_affinity, nodes, pod_topology_spread, volumes
+from services.queue.core.hints.objects import HintProfiles, hint
+from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
 
-_Row = tuple[str, str, HintFunction | None]
 
-_ROWS: tuple[_Row, ...] = (
-    (
-        "SchedulingGates",
-        "UnschedulablePodSchedulingGatesEliminated",
-        scheduling_gates.after_gates_eliminated,
-    ),
+def _no_help(_pod: QueuedPod, _happening: Happening) -> bool:
+    """Skip: what made room for a preemptor was another plugin's refusal, whose hint decides.
+
+    The registration lets an event through to a pod that the plugin gates.
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    isPodSchedulableAfterAssignedPodDeletion.
+    """
+    return False
+
+
+_ROWS: tuple[tuple[str, str, Callable[..., bool] | None], ...] = (
+    ("SchedulingGates", "UnschedulablePodSchedulingGatesEliminated", nodes.own_pod),
     ("NodeName", "NodeAdd", None),
-    ("NodeUnschedulable", "NodeAdd", node_unschedulable.after_node_change),
-    ("NodeUnschedulable", "NodeTaintChange", node_unschedulable.after_node_change),
-    ("NodeUnschedulable", "PodTolerationChange", node_unschedulable.after_toleration_change),
-    ("TaintToleration", "NodeAdd", taint_toleration.after_node_change),
-    ("TaintToleration", "NodeTaintChange", taint_toleration.after_node_change),
-    ("TaintToleration", "PodTolerationChange", taint_toleration.after_toleration_change),
-    ("NodePorts", "PodDelete", node_ports.after_pod_deleted),
+    ("NodeUnschedulable", "NodeAdd", nodes.uncordoned),
+    ("NodeUnschedulable", "NodeTaintChange", nodes.uncordoned),
+    ("NodeUnschedulable", "PodTolerationChange", nodes.cordon_tolerated),
+    ("TaintToleration", "NodeAdd", nodes.untainted),
+    ("TaintToleration", "NodeTaintChange", nodes.untainted),
+    ("TaintToleration", "PodTolerationChange", nodes.own_pod),
+    ("NodePorts", "PodDelete", nodes.port_freed),
     ("NodePorts", "NodeAdd", None),
-    ("NodeResourcesFit", "PodDelete", node_resources_fit.after_pod_event),
-    ("NodeResourcesFit", "PodScaleDown", node_resources_fit.after_pod_event),
-    ("NodeResourcesFit", "NodeAdd", node_resources_fit.after_node_change),
-    ("NodeResourcesFit", "NodeAllocatableChange", node_resources_fit.after_node_change),
+    ("NodeResourcesFit", "PodDelete", nodes.resources_freed),
+    ("NodeResourcesFit", "PodScaleDown", nodes.resources_freed),
+    ("NodeResourcesFit", "NodeAdd", nodes.room_grown),
+    ("NodeResourcesFit", "NodeAllocatableChange", nodes.room_grown),
     ("InterPodAffinity", "PodAdd", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodDelete", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "PodLabelChange", inter_pod_affinity.after_pod_change),
     ("InterPodAffinity", "NodeAdd", inter_pod_affinity.after_node_change),
     ("InterPodAffinity", "NodeLabelChange", inter_pod_affinity.after_node_change),
-    ("VolumeRestrictions", "PodDelete", volume_restrictions.after_pod_deleted),
+    ("VolumeRestrictions", "PodDelete", volumes.disk_freed),
     ("VolumeRestrictions", "NodeAdd", None),
-    ("VolumeRestrictions", "PersistentVolumeClaimAdd", volume_restrictions.after_claim_added),
+    ("VolumeRestrictions", "PersistentVolumeClaimAdd", volumes.claim_named),
     ("NodeVolumeLimits", "CSINodeAdd", None),
-    ("NodeVolumeLimits", "PodDelete", node_volume_limits.after_pod_deleted),
-    ("NodeVolumeLimits", "PersistentVolumeClaimAdd", node_volume_limits.after_claim_added),
-    ("NodeVolumeLimits", "VolumeAttachmentDelete", node_volume_limits.after_attachment_deleted),
-    ("VolumeBinding", "StorageClassAdd", volume_binding.after_class_change),
-    ("VolumeBinding", "StorageClassUpdate", volume_binding.after_class_change),
-    ("VolumeBinding", "PersistentVolumeClaimAdd", volume_binding.after_claim_change),
-    ("VolumeBinding", "PersistentVolumeClaimUpdate", volume_binding.after_claim_change),
+    ("NodeVolumeLimits", "PodDelete", volumes.slot_freed),
+    ("NodeVolumeLimits", "PersistentVolumeClaimAdd", volumes.claim_used),
+    ("NodeVolumeLimits", "VolumeAttachmentDelete", volumes.detached),
+    ("VolumeBinding", "StorageClassAdd", volumes.class_widened),
+    ("VolumeBinding", "StorageClassUpdate", volumes.class_widened),
+    ("VolumeBinding", "PersistentVolumeClaimAdd", volumes.claim_used),
+    ("VolumeBinding", "PersistentVolumeClaimUpdate", volumes.claim_used),
     ("VolumeBinding", "PersistentVolumeAdd", None),
     ("VolumeBinding", "PersistentVolumeUpdate", None),
     ("VolumeBinding", "NodeAdd", None),
     ("VolumeBinding", "NodeLabelChange", None),
-    ("VolumeBinding", "CSINodeAdd", volume_binding.after_csi_node_change),
-    ("VolumeBinding", "CSINodeUpdate", volume_binding.after_csi_node_change),
-    ("VolumeBinding", "CSIDriverUpdate", volume_binding.after_driver_change),
-    ("VolumeBinding", "CSIStorageCapacityAdd", volume_binding.after_capacity_change),
-    ("VolumeBinding", "CSIStorageCapacityUpdate", volume_binding.after_capacity_change),
-    ("VolumeZone", "StorageClassAdd", volume_zone.after_class_added),
+    ("VolumeBinding", "CSINodeAdd", volumes.migrated_otherwise),
+    ("VolumeBinding", "CSINodeUpdate", volumes.migrated_otherwise),
+    ("VolumeBinding", "CSIDriverUpdate", volumes.capacity_ignored),
+    ("VolumeBinding", "CSIStorageCapacityAdd", volumes.capacity_grown),
+    ("VolumeBinding", "CSIStorageCapacityUpdate", volumes.capacity_grown),
+    ("VolumeZone", "StorageClassAdd", volumes.class_waits),
     ("VolumeZone", "NodeAdd", None),
     ("VolumeZone", "NodeLabelChange", None),
-    ("VolumeZone", "PersistentVolumeClaimAdd", volume_zone.after_claim_change),
-    ("VolumeZone", "PersistentVolumeClaimUpdate", volume_zone.after_claim_change),
-    ("VolumeZone", "PersistentVolumeAdd", volume_zone.after_volume_change),
-    ("VolumeZone", "PersistentVolumeUpdate", volume_zone.after_volume_change),
-    ("DefaultPreemption", "AssignedPodDelete", default_preemption.after_pod_deleted),
+    ("VolumeZone", "PersistentVolumeClaimAdd", volumes.claim_named),
+    ("VolumeZone", "PersistentVolumeClaimUpdate", volumes.claim_named),
+    ("VolumeZone", "PersistentVolumeAdd", volumes.volume_moved),
+    ("VolumeZone", "PersistentVolumeUpdate", volumes.volume_moved),
+    ("DefaultPreemption", "AssignedPodDelete", _no_help),
 )
 
-_PROFILED_ROWS: tuple[tuple[str, str, ProfiledHint], ...] = (
-    ("NodeAffinity", "NodeAdd", node_affinity.after_node_change),
-    ("NodeAffinity", "NodeLabelChange", node_affinity.after_node_change),
+_PROFILED_ROWS: tuple[tuple[str, str, Callable[..., bool]], ...] = (
+    ("NodeAffinity", "NodeAdd", nodes.comes_to_match),
+    ("NodeAffinity", "NodeLabelChange", nodes.comes_to_match),
     ("PodTopologySpread", "PodAdd", pod_topology_spread.after_pod_change),
     ("PodTopologySpread", "PodDelete", pod_topology_spread.after_pod_change),
     ("PodTopologySpread", "PodLabelChange", pod_topology_spread.after_pod_change),
@@ -100,18 +92,27 @@ _PROFILED_ROWS: tuple[tuple[str, str, ProfiledHint], ...] = (
     ("PodTopologySpread", "NodeTaintChange", pod_topology_spread.after_node_change),
 )
 
+_WHOLE = frozenset({inter_pod_affinity.after_pod_change, _no_help})
+"""The hints that are asked with the event itself, not with its objects alone."""
+
+
+def _registered(plugin: str, label: str, judge: Callable[..., bool] | None) -> Registration:
+    event = event_of(label)
+    if judge is None or judge in _WHOLE:
+        return Registration(plugin=plugin, event=event, hint=judge)
+    return Registration(plugin=plugin, event=event, hint=hint(event, judge))
+
+
+_PLAIN = tuple(_registered(*row) for row in _ROWS)
+
 
 def in_tree(profiles: HintProfiles) -> tuple[Registration, ...]:
     """Return the registrations of upstream's plugins, with the arguments of `profiles`."""
-    plain = [
-        Registration(plugin=plugin, event=event_of(label), hint=hint)
-        for plugin, label, hint in _ROWS
-    ]
     profiled = [
-        Registration(plugin=plugin, event=event_of(label), hint=partial(hint, profiles=profiles))
-        for plugin, label, hint in _PROFILED_ROWS
+        _registered(plugin, label, partial(judge, profiles=profiles))
+        for plugin, label, judge in _PROFILED_ROWS
     ]
-    return (*plain, *profiled)
+    return (*_PLAIN, *profiled)
 
 
 IN_TREE: tuple[Registration, ...] = in_tree({})

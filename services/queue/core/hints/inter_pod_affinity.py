@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import Node
 from services.queue.core.happening import Happening
-from services.queue.core.hints.objects import AnyPod, changed, pods, spec_of
+from services.queue.core.hints.objects import AnyPod, pods, spec_of
 from services.queue.core.pod import QueuedPod
 
 _Terms = tuple[PodAffinityTerm, ...]
@@ -24,11 +24,10 @@ _Terms = tuple[PodAffinityTerm, ...]
 
 def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
     """Queue where an assigned pod's coming, going or change turns a match the right way."""
-    known = pods(happening)
-    if known is None:
+    old, new = pods(happening)
+    if old is None and new is None:
         return True
-    old, new = known
-    if any(each is not None and not each.node_name for each in known):
+    if any(each is not None and not each.node_name for each in (old, new)):
         return False
     spaces = happening.namespace_labels
     near, away = _terms(pod, spec_of(pod).pod_affinity), _terms(pod, spec_of(pod).pod_anti_affinity)
@@ -37,12 +36,10 @@ def after_pod_change(pod: QueuedPod, happening: Happening) -> bool:
     return (is_near and not was_near) or (was_away and not is_away)
 
 
-def after_node_change(pod: QueuedPod, happening: Happening) -> bool:
+def after_node_change(pod: QueuedPod, old: Node | None, new: Node | None) -> bool:
     """Queue where a node joins a domain of the affinity or leaves one of the anti-affinity."""
-    known = changed(happening, Node)
-    if known is None:
+    if new is None:
         return True
-    old, new = known
     spec = spec_of(pod)
     near, away = _terms(pod, spec.pod_affinity), _terms(pod, spec.pod_anti_affinity)
     if old is None:

@@ -1,42 +1,61 @@
-"""The objects of an event as hints read them.
+"""What hints read: the objects of an event, and what profiles ask beside what the pods say.
 
-A hint gets None where the event does not carry objects of the kind that it reads; it then
-answers as if upstream's had failed: queue.
+A hint is made of a judgement on the objects before and after, of the kind that the event is about.
+Where the event carries neither, the hint answers as if upstream's had failed: queue.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from services.kube.pod import Pod, PodSpec
-from services.queue.core.happening import Happening
+from services.kube import storage
+from services.kube.node import Node
+from services.kube.pod import DEFAULT_SCHEDULER, Pod, PodSpec
+from services.kube.selector import NodeSelector
+from services.kube.spread import TopologySpreadConstraint
+from services.queue.core.cluster_event import NODE, ClusterEvent
+from services.queue.core.happening import Happening, HintFunction
 from services.queue.core.pod import QueuedPod
 
 AnyPod = Pod | QueuedPod
 """An assigned pod, or the waiting one's own two versions."""
 
+Judgement = Callable[[QueuedPod, Any, Any], bool]
+"""Whether a plugin may let the pod pass, by the objects before and after; one of them is there."""
+
 _EMPTY = PodSpec()
-_T = TypeVar("_T")
+_PODS = (Pod, QueuedPod)
+_KINDS: Mapping[str, type] = {
+    NODE: Node,
+    "PersistentVolume": storage.PersistentVolume,
+    "PersistentVolumeClaim": storage.PersistentVolumeClaim,
+    "StorageClass": storage.StorageClass,
+    "CSINode": storage.CsiNode,
+    "CSIDriver": storage.CsiDriver,
+    "CSIStorageCapacity": storage.CsiStorageCapacity,
+    "VolumeAttachment": storage.VolumeAttachment,
+}
 
 
-def objects(happening: Happening, kind: type[_T]) -> tuple[_T | None, _T | None] | None:
-    """Return the objects before and after, one of them at least; None where neither is there."""
-    old = happening.old if isinstance(happening.old, kind) else None
-    new = happening.new if isinstance(happening.new, kind) else None
-    return None if old is None and new is None else (old, new)
+def hint(event: ClusterEvent, judge: Judgement) -> HintFunction:
+    """Return the hint that asks `judge` about the objects of `event`."""
+    kind = _KINDS.get(event.resource, _PODS)
+
+    def asked(pod: QueuedPod, happening: Happening) -> bool:
+        old = happening.old if isinstance(happening.old, kind) else None
+        new = happening.new if isinstance(happening.new, kind) else None
+        return (old is None and new is None) or judge(pod, old, new)
+
+    return asked
 
 
-def changed(happening: Happening, kind: type[_T]) -> tuple[_T | None, _T] | None:
-    """Return the objects before and after; None where nothing is there any more."""
-    known = objects(happening, kind)
-    return None if known is None or known[1] is None else (known[0], known[1])
-
-
-def pods(happening: Happening) -> tuple[AnyPod | None, AnyPod | None] | None:
-    """Return the pod before and after; None where neither is there."""
-    old = happening.old if isinstance(happening.old, (Pod, QueuedPod)) else None
-    new = happening.new if isinstance(happening.new, (Pod, QueuedPod)) else None
-    return None if old is None and new is None else (old, new)
+def pods(happening: Happening) -> tuple[AnyPod | None, AnyPod | None]:
+    """Return the pod before and after."""
+    old = happening.old if isinstance(happening.old, _PODS) else None
+    new = happening.new if isinstance(happening.new, _PODS) else None
+    return old, new
 
 
 def spec_of(pod: AnyPod) -> PodSpec:
@@ -47,3 +66,28 @@ def spec_of(pod: AnyPod) -> PodSpec:
 def left_a_node(pod: AnyPod) -> bool:
     """Tell whether a pod that has gone took room somewhere, or was about to."""
     return bool(pod.node_name or pod.nominated_node_name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HintProfile:
+    """The arguments of one profile's plugins.
+
+    `added_required` is what NodeAffinity asks of every pod's node, None for nothing.
+    `default_constraints` are what PodTopologySpread asks of pods without constraints of their
+    own; they have no selector, for it follows from a pod's services and controller.
+    """
+
+    added_required: NodeSelector | None = None
+    default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+
+
+HintProfiles = Mapping[str, HintProfile]
+"""The profiles that say anything, by scheduler name."""
+
+_SAYS_NOTHING = HintProfile()
+
+
+def profile_of(pod: QueuedPod, profiles: HintProfiles) -> HintProfile:
+    """Return the profile that schedules `pod`; one that is not known says nothing."""
+    name = DEFAULT_SCHEDULER if pod.spec is None else pod.spec.scheduler_name
+    return profiles.get(name, _SAYS_NOTHING)

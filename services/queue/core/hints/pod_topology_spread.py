@@ -19,21 +19,17 @@ from services.kube.spread import (
     TopologySpreadConstraint,
     UnsatisfiableAction,
 )
-from services.queue.core.happening import Happening
-from services.queue.core.hints.objects import AnyPod, objects, pods, spec_of
-from services.queue.core.hints.profiles import HintProfiles, profile_of
+from services.queue.core.hints.objects import AnyPod, HintProfiles, profile_of, spec_of
 from services.queue.core.pod import QueuedPod
 
 _Constraints = tuple[TopologySpreadConstraint, ...]
 
 
-def after_pod_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintProfiles) -> bool:
+def after_pod_change(
+    pod: QueuedPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
+) -> bool:
     """Queue where a pod in the same namespace, or this one, comes to count or counts no more."""
-    known = pods(happening)
-    if known is None:
-        return True
-    old, new = known
-    if any(each is not None and not _involved(each, pod) for each in known):
+    if any(each is not None and not _involved(each, pod) for each in (old, new)):
         return False
     hard = _hard_constraints(pod, profiles)
     if hard and not spec_of(pod).topology_spread_constraints and pod.spread_selector is None:
@@ -46,12 +42,10 @@ def after_pod_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintP
     return any(_counts(each, old.labels) != _counts(each, new.labels) for each in hard)
 
 
-def after_node_change(pod: QueuedPod, happening: Happening, /, *, profiles: HintProfiles) -> bool:
+def after_node_change(
+    pod: QueuedPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
+) -> bool:
     """Queue where a node that has all topology keys comes, goes, or changes what matters."""
-    known = objects(happening, Node)
-    if known is None:
-        return True
-    old, new = known
     hard = _hard_constraints(pod, profiles)
     if old is None or new is None:
         present = new if new is not None else old

@@ -13,9 +13,9 @@ import numpy as np
 
 from services.kube.pod import Pod
 from services.scheduler.core.columns import Int64s
+from services.scheduler.core.kernels import NODE_SCORE_MAX
 from services.scheduler.core.plugin import Scope, ScorePlugin
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.twins import NODE_SCORE_MAX
 
 _MEBIBYTE = 1024 * 1024
 _LEAST_BYTES = 23 * _MEBIBYTE

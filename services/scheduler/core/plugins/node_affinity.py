@@ -94,7 +94,8 @@ class NodeAffinity(FilterPlugin[Required], ScorePlugin[Preferred]):
         added = self._added_required
         if added is not None and not added.matches(node.labels, node.name):
             return _ADDED
-        return 0 if _matches(data, node) else _POD
+        labels, required = data
+        return 0 if node.matches(labels.items(), required) else _POD
 
     def _refusal(self, reason: str) -> Status:
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -130,13 +131,6 @@ def _named_by(term: NodeSelectorTerm) -> set[str] | None:
             values = set(field.values)
             found = values if found is None else found & values
     return found
-
-
-def _matches(required: Required, node: Node) -> bool:
-    labels, selector = required
-    if any(node.labels.get(key) != value for key, value in labels.items()):
-        return False
-    return selector is None or selector.matches(node.labels, node.name)
 
 
 def _weight(preferred: Preferred, node: Node) -> int:

@@ -9,20 +9,23 @@ Source: kubernetes v1.34 plugins/noderesources/fit.go; the scores are in usage_s
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from services.kube.pod import Pod
 from services.kube.requests import CPU, EPHEMERAL_STORAGE, MEMORY
-from services.scheduler.core import kernels, twins
+from services.scheduler.core import kernels
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope, ScorePlugin
 from services.scheduler.core.plugin_args import NodeResourcesFitArgs
-from services.scheduler.core.plugins.scored_resources import ScoredResources, ScoredShares
-from services.scheduler.core.plugins.usage_scoring import usage_score
+from services.scheduler.core.plugins.scored_resources import (
+    ScoredResources,
+    ScoredShares,
+    usage_score,
+)
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
@@ -40,6 +43,30 @@ class Wanted:
     pairs: tuple[tuple[int, int], ...]
     columns: Int64s
     amounts: Int64s
+
+
+def fit_code(
+    wanted: Sequence[tuple[int, int]],
+    allocatable: Sequence[int],
+    requested: Sequence[int],
+    pod_count: int,
+    pods_max: int,
+) -> int:
+    """Return the fit code of one node for a pod that asks `wanted` (column, amount).
+
+    On a hypothetical node, calling the kernel would cost more than it computes.
+    Source: kubernetes v1.34 plugins/noderesources/fit.go, fitsRequest.
+    """
+    code = kernels.TOO_MANY_PODS if pod_count + 1 > pods_max else 0
+    bit = 2
+    for column, amount in wanted:
+        capacity = allocatable[column]
+        if amount > capacity - requested[column]:
+            code |= bit
+            if amount > capacity:
+                code |= kernels.UNRESOLVABLE
+        bit <<= 1
+    return code
 
 
 class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
@@ -71,9 +98,7 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
 
     def filter_node(self, data: Wanted, view: NodeView) -> int:
         """Return the shortages of one node as bits."""
-        return twins.fit(
-            data.pairs, view.allocatable, view.requested, view.pod_count, view.pods_max
-        )
+        return fit_code(data.pairs, view.allocatable, view.requested, view.pod_count, view.pods_max)
 
     def filter(self, data: Wanted, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
         """Write the shortages of each row as bits."""
@@ -91,8 +116,8 @@ class NodeResourcesFit(FilterPlugin[Wanted], ScorePlugin[ScoredShares]):
 
     def filter_status(self, data: Wanted, code: int) -> Status:
         """Name all shortages."""
-        unresolvable = code & twins.UNRESOLVABLE
-        short = ["Too many pods"] if code & twins.TOO_MANY_PODS else []
+        unresolvable = code & kernels.UNRESOLVABLE
+        short = ["Too many pods"] if code & kernels.TOO_MANY_PODS else []
         short += [f"Insufficient {name}" for i, name in enumerate(data.names) if code & (2 << i)]
         return Status(
             code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE if unresolvable else Code.UNSCHEDULABLE,

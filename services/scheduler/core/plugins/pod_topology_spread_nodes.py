@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from services.kube.node import Node
 from services.scheduler.core.columns import Bools
 from services.scheduler.core.plugins.pod_topology_spread_rules import Required, Rule, Spread
 from services.scheduler.core.plugins.taint_toleration import Tolerance
@@ -77,18 +76,11 @@ class CountedNodes:
         if rows is None:
             self._matching = np.zeros(columns.capacity, dtype=np.bool_)
             rows = columns.rows
+        labels, required = self._spread.required
         for row in rows.tolist():
-            self._matching[row] = bool(columns.alive[row]) and _matches(
-                self._spread.required, self._snapshot.node(row)
-            )
+            node = self._snapshot.node(row) if columns.alive[row] else None
+            self._matching[row] = node is not None and node.matches(labels, required)
 
 
 def _asks(required: Required) -> bool:
     return bool(required[0]) or required[1] is not None
-
-
-def _matches(required: Required, node: Node) -> bool:
-    labels, selector = required
-    if any(node.labels.get(key) != value for key, value in labels):
-        return False
-    return selector is None or selector.matches(node.labels, node.name)

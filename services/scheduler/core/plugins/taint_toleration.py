@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable
 import numpy as np
 
 from services.kube.pod import Pod
-from services.kube.taints import Taint, TaintEffect, Toleration, tolerated
+from services.kube.taints import Taint, TaintEffect, Toleration, repels, tolerated
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import (
@@ -43,14 +43,15 @@ class Tolerance:
     def code(self, taints: tuple[Taint, ...]) -> int:
         """Return the code of the first taint that keeps the pod off a node, 0 for none."""
         for taint in taints:
-            if taint.effect is not TaintEffect.PREFER_NO_SCHEDULE and not self._tolerates(taint):
+            if repels(taint, self._tolerations):
                 return self._numbered(str(taint))
         return 0
 
     def dislikes(self, taints: tuple[Taint, ...]) -> int:
         """Return how many PreferNoSchedule taints the pod does not tolerate."""
         return sum(
-            taint.effect is TaintEffect.PREFER_NO_SCHEDULE and not self._tolerates(taint)
+            taint.effect is TaintEffect.PREFER_NO_SCHEDULE
+            and not tolerated(taint, self._tolerations)
             for taint in taints
         )
 
@@ -61,9 +62,6 @@ class Tolerance:
     def all_dislikes(self, snapshot: Snapshot) -> Int64s:
         """Return `dislikes` of all classes of taints."""
         return _extended(self._dislikes, self.dislikes, snapshot)
-
-    def _tolerates(self, taint: Taint) -> bool:
-        return tolerated(taint, self._tolerations)
 
     def _numbered(self, text: str) -> int:
         if text not in self.texts:

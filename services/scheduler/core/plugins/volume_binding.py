@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.storage import ClaimPhase, ClaimRef, PersistentVolume, PersistentVolumeClaim
+from services.kube.volumes import claim_names
 from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
@@ -34,7 +35,6 @@ from services.scheduler.core.status import Code, Status
 from services.scheduler.core.volumes.claims import (
     SELECTED_NODE,
     base_key,
-    claim_names,
     claim_of,
     is_bound,
     not_found,
@@ -119,7 +119,7 @@ class VolumeBinding(
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the pod's claims, None where it has none."""
-        if not pod.spec.volumes or next(claim_names(pod), None) is None:
+        if not pod.spec.volumes or next(claim_names(pod.name, pod.spec.volumes), None) is None:
             return None
         return base_key(pod, snapshot)
 
@@ -262,7 +262,7 @@ def _bound_code(claims: PodClaims, node: Node, catalog: Catalog) -> int:
 
 def _pod_claims(pod: Pod, catalog: Catalog) -> PodClaims:
     found: list[PersistentVolumeClaim] = []
-    for name, made_for_pod in claim_names(pod):
+    for name, made_for_pod in claim_names(pod.name, pod.spec.volumes):
         claim = claim_of(pod, name, catalog)
         problem = _unusable(pod, name, claim, made_for_pod=made_for_pod)
         if claim is None or problem:

@@ -19,14 +19,14 @@ from services.kube.volumes import (
     GcePersistentDisk,
     IscsiDisk,
     RbdImage,
+    conflict,
 )
 from services.scheduler.core.columns import Int64s
 from services.scheduler.core.node_view import NodeView
 from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
 from services.scheduler.core.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
-from services.scheduler.core.volumes.claims import base_key, claim_of, not_found
-from services.scheduler.core.volumes.uses import ClaimUses
+from services.scheduler.core.volumes.claims import ClaimUses, base_key, claim_of, not_found
 
 ONE_POD = "ReadWriteOncePod"
 _DISK, _CLAIM = 1, 2
@@ -83,7 +83,7 @@ class VolumeRestrictions(FilterPlugin[Restricted]):
 
     def filter_node(self, data: Restricted, view: NodeView) -> int:
         """Look for conflicts on a node that pods may have left or come to."""
-        if _conflict(data.disks, view.pods()):
+        if _in_use(data.disks, view.pods()):
             return _DISK
         changed = sum(sign * _claims_used(data, pod) for pod, sign in view.changes)
         return _CLAIM if data.conflicts + changed > 0 else 0
@@ -93,7 +93,7 @@ class VolumeRestrictions(FilterPlugin[Restricted]):
         codes[rows] = _CLAIM if data.conflicts > 0 else 0
         if data.disks:
             for row in rows.tolist():
-                if _conflict(data.disks, snapshot.pods_on(row)):
+                if _in_use(data.disks, snapshot.pods_on(row)):
                     codes[row] = _DISK
 
     def filter_status(self, data: Restricted, code: int) -> Status:  # noqa: ARG002 - the code says it
@@ -131,26 +131,8 @@ def _claims_used(data: Restricted, pod: Pod) -> int:
     )
 
 
-def _conflict(disks: tuple[Disk, ...], pods: Iterable[Pod]) -> bool:
+def _in_use(disks: tuple[Disk, ...], pods: Iterable[Pod]) -> bool:
     if not disks:
         return False
     held = [volume.source for pod in pods for volume in pod.spec.volumes]
-    return any(_same(disk, other) for disk in disks for other in held)
-
-
-def _same(disk: Disk, other: object) -> bool:
-    """Tell whether a disk cannot be shared with another; only readers share, and not EBS."""
-    match disk, other:
-        case GcePersistentDisk(), GcePersistentDisk():
-            same = disk.pd_name == other.pd_name
-        case AwsElasticBlockStore(), AwsElasticBlockStore():
-            return disk.volume_id == other.volume_id
-        case IscsiDisk(), IscsiDisk():
-            same = disk.iqn == other.iqn
-        case RbdImage(), RbdImage():
-            same = (disk.pool, disk.image) == (other.pool, other.image) and not set(
-                disk.monitors
-            ).isdisjoint(other.monitors)
-        case _:
-            return False
-    return same and not (disk.read_only and other.read_only)
+    return any(conflict(disk, other) for disk in disks for other in held)

@@ -1,7 +1,6 @@
 """VolumeZone: a node in a zone takes only volumes of that zone, by the labels of both.
 
-Source: kubernetes v1.34 plugins/volumezone/volume_zone.go; cloud-provider/volume/helpers/zones.go,
-LabelZonesToSet.
+Source: kubernetes v1.34 plugins/volumezone/volume_zone.go.
 """
 
 from __future__ import annotations
@@ -9,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from services.kube.node import Node
+from services.kube.node import (
+    LABEL_REGION,
+    LABEL_REGION_BETA,
+    LABEL_ZONE,
+    LABEL_ZONE_BETA,
+    Node,
+)
 from services.kube.pod import Pod
-from services.kube.storage import PersistentVolume, PersistentVolumeClaim
+from services.kube.storage import TOPOLOGY_LABELS, PersistentVolumeClaim
 from services.kube.volumes import ClaimSource
 from services.scheduler.core.catalog import Catalog
 from services.scheduler.core.columns import Int64s
@@ -24,16 +29,8 @@ from services.scheduler.core.volumes.claims import (
     not_found,
     waits_for_consumer,
 )
-from services.scheduler.core.volumes.migration import (
-    DELIMITER,
-    REGION,
-    REGION_BETA,
-    ZONE,
-    ZONE_BETA,
-)
 
-_LABELS = (ZONE_BETA, REGION_BETA, ZONE, REGION)
-_GA = {ZONE_BETA: ZONE, REGION_BETA: REGION}
+_GA = {LABEL_ZONE_BETA: LABEL_ZONE, LABEL_REGION_BETA: LABEL_REGION}
 _MISMATCH, _UNUSABLE = 1, 2
 
 
@@ -92,7 +89,7 @@ class VolumeZone(FilterPlugin[Zones]):
 def _code(zones: Zones, node: Node) -> int:
     if zones.problem:
         return _UNUSABLE
-    if not any(label in node.labels for label in _LABELS):
+    if not any(label in node.labels for label in TOPOLOGY_LABELS):
         return 0
     for label, values in zones.required:
         actual = node.labels.get(label)
@@ -122,7 +119,7 @@ def _zones(pod: Pod, catalog: Catalog) -> Zones:
         held = catalog.volumes.get(claim.volume_name)
         if held is None:
             return Zones(problem=f'persistentvolume "{claim.volume_name}" not found')
-        required += _required(held)
+        required += held.zones
     return Zones(required=tuple(required))
 
 
@@ -133,13 +130,3 @@ def _unbound_problem(claim: PersistentVolumeClaim, catalog: Catalog) -> str:
     if name not in catalog.classes:
         return f'storageclass.storage.k8s.io "{name}" not found'
     return "" if waits_for_consumer(claim, catalog) else "PersistentVolume had no name"
-
-
-def _required(volume: PersistentVolume) -> list[tuple[str, frozenset[str]]]:
-    found: list[tuple[str, frozenset[str]]] = []
-    for label in _LABELS:
-        text = volume.labels.get(label)
-        values = [] if text is None else [each.strip() for each in text.split(DELIMITER)]
-        if values and all(values):
-            found.append((label, frozenset(values)))
-    return found

@@ -17,9 +17,8 @@ from enum import StrEnum
 import numpy as np
 
 from services.scheduler.core.hashing import all_mixed, attempt_hash
-from services.scheduler.core.preemption.importance import earliest_start_ns
 from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.preemption.victims import Candidate, earliest_start_ns
 
 PRIORITY_SHIFT = 1 << 31
 """Added to each victim's priority in a sum, so that no term is negative."""

@@ -11,12 +11,11 @@ pkg/scheduler/core/generic_scheduler.go, Preempt.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.kube.pod import Pod
-from services.scheduler.core.preemption.candidates import CandidateSampling
-from services.scheduler.core.preemption.eligibility import why_not_eligible
+from services.kube.pod import Pod, PreemptionPolicy
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
     Cause,
@@ -25,12 +24,15 @@ from services.scheduler.core.preemption.outcome import (
     PreemptionEvaluation,
 )
 from services.scheduler.core.preemption.pick import Picked, TieBreak, criteria_of, pick_one_node
-from services.scheduler.core.preemption.refusals import errors_text, not_helpful_text
 from services.scheduler.core.preemption.rules import PreemptionRules
-from services.scheduler.core.preemption.survey import pick_surveyed
+from services.scheduler.core.preemption.survey import CandidateSampling, pick_surveyed
 from services.scheduler.core.preemption.victims import Candidate, NonCandidate, select_victims
 from services.scheduler.core.preemption.view import FailedCycle
-from services.scheduler.core.status import Status
+from services.scheduler.core.status import Code, Status
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+POLICY_NEVER = "not eligible due to preemptionPolicy=Never."
+VICTIM_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,3 +237,58 @@ def _nothing_tried(
         picked=None,
         outcome=refused,
     )
+
+
+def why_not_eligible(pod: Pod, cycle: FailedCycle, rules: PreemptionRules) -> str:
+    """Return why `pod` may not preempt, in upstream's words; "" where it may.
+
+    A pod that has made room on its nominated node waits for its victims to go. In the rules of
+    v1.34 it need not wait where the nominated node can no longer be cured by deleting pods
+    (which includes a node that has gone).
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    PodEligibleToPreemptOthers; v1.16 pkg/scheduler/core/generic_scheduler.go,
+    podEligibleToPreemptOthers (whose check of the policy was behind a feature gate, on here).
+    """
+    if pod.spec.preemption_policy is PreemptionPolicy.NEVER:
+        return POLICY_NEVER
+    nominated = pod.nominated_node_name
+    if not nominated:
+        return ""
+    if rules.retries_unresolvable and (
+        cycle.code(nominated) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    ):
+        return ""
+    if any(
+        other.priority < pod.priority and rules.blocks(other) for other in cycle.pods_on(nominated)
+    ):
+        return VICTIM_TERMINATING
+    return ""
+
+
+def not_helpful_text(node_count: int, refused: Sequence[tuple[Status, int]]) -> str:
+    """Count the reasons of `refused`, each with its number of nodes.
+
+    Every other node counts as one that cannot be cured. Sorted as texts, number first, as
+    upstream sorts them.
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error.
+    """
+    counts: Counter[str] = Counter()
+    for status, nodes in refused:
+        for reason in status.reasons:
+            counts[reason] += nodes
+    untried = node_count - sum(nodes for _, nodes in refused)
+    if untried > 0:
+        counts[NOT_HELPFUL] += untried
+    listed = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    text = f"0/{node_count} nodes are available:"
+    return f"{text} {listed}." if listed else text
+
+
+def errors_text(refused: Sequence[tuple[Status, int]]) -> str:
+    """Return the errors met in dry runs as one text, each said once; "" without any.
+
+    Source: kubernetes v1.34 apimachinery pkg/util/errors/errors.go, aggregate.Error.
+    """
+    errors = [status for status, _ in refused if status.code is Code.ERROR]
+    texts = list(dict.fromkeys(error.message for error in errors))
+    return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)

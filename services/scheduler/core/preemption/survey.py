@@ -1,13 +1,15 @@
 """Every node that a preemption might help on, judged at once, and the one picked by columns.
 
 A survey says of a candidate what it is judged by, and not who its victims are: those are found
-for the picked node alone.
+for the picked node alone. With minCandidateNodes only some of the nodes are tried. Upstream begins
+at a random one; here the tie-break of the attempt chooses it. Which nodes are found first, when
+several are tried at once, is chance upstream; here it is those in order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,3 +87,37 @@ def pick_surveyed(survey: Survey, *, rules: PreemptionRules, tie_break: TieBreak
 def _picked(survey: Survey, place: Int64s, decided_by: DecidedBy) -> PickedNode:
     names = survey.names(place)
     return PickedNode(node=names[0], decided_by=decided_by, ties=names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateSampling:
+    """How many candidates suffice: `percentage` (0 to 100) of the nodes, and at least `absolute`.
+
+    One of them at least must spare all budgets; without any such, all nodes are tried.
+    Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
+    GetOffsetAndNumCandidates, calculateNumCandidates.
+    """
+
+    percentage: int = 10
+    absolute: int = 100
+
+    def enough(self, nodes: int) -> int:
+        """Return how many candidates suffice among so many nodes."""
+        return min(max(nodes * self.percentage // 100, self.absolute), nodes)
+
+    def first(self, nodes: Sequence[str], tie_break: TieBreak) -> int:
+        """Return the place of the node to begin with."""
+        return nodes.index(tie_break(nodes)) if nodes else 0
+
+    def narrowed(self, survey: Survey, nodes: Sequence[str], tie_break: TieBreak) -> Survey:
+        """Return what a search through `nodes` finds of a survey of all of them."""
+        begin, enough = self.first(nodes, tie_break), self.enough(len(nodes))
+        place = {name: number for number, name in enumerate(nodes)}
+        names = survey.names(np.arange(len(survey.rows)))
+        turns = np.array([(place[name] - begin) % len(nodes) for name in names], dtype=np.int64)
+        order = np.argsort(turns)
+        spotless = survey.criteria[order, VIOLATIONS] == 0
+        tried = max(enough, int(spotless.argmax()) + 1) if spotless.any() else len(order)
+        order, spotless = order[:tried], spotless[:tried]
+        kept = np.concatenate([order[spotless][:enough], order[~spotless][:enough]])
+        return replace(survey, rows=survey.rows[kept], criteria=survey.criteria[kept])

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
-from services.scheduler.core.dry_run import DryRun
-from services.scheduler.core.preemption.importance import most_important_first
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.status import Code, Status
 
@@ -53,6 +52,35 @@ class NonCandidate:
 
     node: str
     refusal: Status
+
+
+class DryRun(Protocol):
+    """The pending pod's view of one node while candidates for victims come and go.
+
+    A dry run begins as the node stands in the snapshot. Pods taken from it or put on it change the
+    dry run only, never the snapshot, and `refusal` tells whether the pending pod would fit then.
+    Source: kubernetes v1.34 pkg/scheduler/framework/preemption/preemption.go and
+    plugins/defaultpreemption/default_preemption.go, SelectVictimsOnNode (removePod, addPod).
+    """
+
+    def pods(self) -> Sequence[Pod]:
+        """Return the node's assigned and assumed pods as they stand now, in upstream's order.
+
+        Upstream appends a pod that comes and moves the last one into the gap of one that goes.
+        """
+
+    def remove(self, pod: Pod) -> None:
+        """Take `pod`, found by its UID, off the node; it must be there."""
+
+    def add(self, pod: Pod) -> None:
+        """Put `pod` on the node, after all others."""
+
+    def refusal(self) -> Status | None:
+        """Run the filters; None where the pending pod fits.
+
+        As upstream does, the filters run with the node's nominated pods of equal or higher
+        priority added, and then again without them.
+        """
 
 
 def select_victims(
@@ -107,3 +135,30 @@ def _reprieve(dry_run: DryRun, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod
             dry_run.remove(pod)
             victims.append(pod)
     return victims, spared
+
+
+def start_ns(pod: Pod, *, now_ns: int) -> int:
+    """Return when the pod started, in ns since the Unix epoch; now where it has not yet.
+
+    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, GetPodStartTime.
+    """
+    return now_ns if pod.start_time_ns is None else pod.start_time_ns
+
+
+def most_important_first(pods: Iterable[Pod], *, now_ns: int) -> list[Pod]:
+    """Return `pods` in falling importance: by priority, then those that have run for longer.
+
+    Equal ones keep their order. Upstream's sort is not stable and reads the clock anew for each
+    missing start, so equal pods may stand in any order there.
+    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, MoreImportantPod.
+    """
+    return sorted(pods, key=lambda pod: (-pod.priority, start_ns(pod, now_ns=now_ns)))
+
+
+def earliest_start_ns(pods: Sequence[Pod], *, now_ns: int) -> int:
+    """Return the earliest start among the pods of the highest priority; there must be one.
+
+    Source: kubernetes v1.34 pkg/scheduler/util/utils.go, GetEarliestPodStartTime.
+    """
+    highest = max(pod.priority for pod in pods)
+    return min(start_ns(pod, now_ns=now_ns) for pod in pods if pod.priority == highest)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
-from services.scheduler.core.dry_run import DryRun
 from services.scheduler.core.preemption.survey import Survey
+from services.scheduler.core.preemption.victims import DryRun
 from services.scheduler.core.status import Code
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from services.kube.node import LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator, Requirement
-from services.kube.storage import CsiNode, PersistentVolume
+from services.kube.storage import ZONE_DELIMITER, CsiNode, PersistentVolume
 from services.kube.volumes import (
     AwsElasticBlockStore,
     AzureDisk,
@@ -29,11 +30,6 @@ from services.kube.volumes import (
     VsphereDisk,
 )
 
-ZONE = "topology.kubernetes.io/zone"
-REGION = "topology.kubernetes.io/region"
-ZONE_BETA = "failure-domain.beta.kubernetes.io/zone"
-REGION_BETA = "failure-domain.beta.kubernetes.io/region"
-DELIMITER = "__"
 _MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 _UNSPECIFIED = "UNSPECIFIED"
 _REGIONAL_ZONE = re.compile(r"([^-]*-[^-]*)-[^-]*")
@@ -83,7 +79,7 @@ def migrated_plugins(csi_node: CsiNode) -> list[str]:
 
 
 def _gce_handle(disk: GcePersistentDisk, labels: dict[str, str]) -> str:
-    zones = (labels.get(ZONE_BETA) or labels.get(ZONE, "")).split(DELIMITER)
+    zones = (labels.get(LABEL_ZONE_BETA) or labels.get(LABEL_ZONE, "")).split(ZONE_DELIMITER)
     if len(zones) > 1:
         region = _region_of(zones)
         return f"projects/{_UNSPECIFIED}/regions/{region}/disks/{disk.pd_name}"
@@ -223,9 +219,9 @@ def _translated(volume: PersistentVolume, plugin: Migrated) -> NodeSelector | No
         terms = _carried(terms, zone, plugin.topology_key, [zones])
         terms = _carried(terms, region, plugin.region_key, [regions])
     else:
-        terms = _carried(terms, zone, plugin.topology_key, zones.split(DELIMITER))
-        if region == REGION_BETA:
-            terms = _renamed(terms, REGION_BETA, REGION)
+        terms = _carried(terms, zone, plugin.topology_key, zones.split(ZONE_DELIMITER))
+        if region == LABEL_REGION_BETA:
+            terms = _renamed(terms, LABEL_REGION_BETA, LABEL_REGION)
     if volume.node_affinity is None and not terms:
         return None
     return NodeSelector(terms=terms)
@@ -250,11 +246,11 @@ def _topology_labels(
     """Return the labels for zone and region: those of the zone that is named first anywhere."""
     in_terms = {each.key for term in terms for each in term.match_expressions}
     for keys in (in_terms, volume.labels):
-        if ZONE in keys:
-            return ZONE, REGION
-        if ZONE_BETA in keys:
-            return ZONE_BETA, REGION_BETA
-    return ZONE, REGION
+        if LABEL_ZONE in keys:
+            return LABEL_ZONE, LABEL_REGION
+        if LABEL_ZONE_BETA in keys:
+            return LABEL_ZONE_BETA, LABEL_REGION_BETA
+    return LABEL_ZONE, LABEL_REGION
 
 
 def _renamed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.scheduler.core.host_ports import (
+from services.kube.host_ports import (
     EVERY_ADDRESS,
     HostPort,
     conflicts,

@@ -1,16 +1,26 @@
-"""v1.34 with queueing hints: a refused pod waits for an event that one of its plugins names.
+"""v1.34's two kinds: with queueing hints and without.
 
-What happens while a pod is in flight is remembered until it comes back; its own updates are
-events too.
+With hints a refused pod waits for an event that one of its plugins names. What happens while a pod
+is in flight is remembered until it comes back; its own updates are events too. Without them move
+counters decide, as before, but by registered events.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, feature gate
-SchedulerQueueingHints on.
+SchedulerQueueingHints on and off.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from services.kube.pod import PodSpec
+from services.kube.requests import scaled_down
 from services.queue.core import incoming
-from services.queue.core.cluster_event import FORCE_ACTIVATE
+from services.queue.core.cluster_event import (
+    FORCE_ACTIVATE,
+    POD_UPDATE,
+    Action,
+    pod_update,
+)
 from services.queue.core.entry import Entry
 from services.queue.core.happening import Happening
 from services.queue.core.in_flight_events import InFlightEvents
@@ -18,7 +28,6 @@ from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import PresentTexts
 from services.queue.core.parts import QueueParts
 from services.queue.core.pod import PodRef, QueuedPod
-from services.queue.core.pod_changes import pending_pod_changes
 from services.queue.core.registrations import Registrations, Verdict
 from services.queue.core.rules import InFlightRecord
 from services.queue.core.rules_v134 import RulesV134
@@ -130,5 +139,72 @@ class HintRules(RulesV134):
         self._registered.meet(record.strangers)
 
 
+class NoHintRules(RulesV134):
+    """A move request in or after a pod's cycle sends it to backoffQ."""
+
+    __slots__ = ()
+
+    def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue:
+        """Take over a pod's new version; one in flight is queued as a second copy."""
+        return self.update_queued(old, new)
+
+    def update_waiting(self, old: QueuedPod | None, entry: Entry, /) -> SubQueue:
+        """Move a pod that has changed outside its status, after its backoff."""
+        if old is not None and old.digest == entry.pod.digest:
+            self.park(entry, POD_UPDATE.label)
+            return SubQueue.UNSCHEDULABLE
+        if self._backs_off(entry):
+            return self.to_backoff(entry, POD_UPDATE.label)
+        active = self.to_active(entry, POD_UPDATE.label)
+        return SubQueue.ACTIVE if active else SubQueue.UNSCHEDULABLE
+
+    def requeue_failed(self, entry: Entry, cycle: int, /) -> SubQueue:
+        """Let a pod back off if pods were moved since its cycle, or no plugin refused it."""
+        if self._parts.move_request_cycle >= cycle or not entry.failed_by_plugins:
+            return self.to_backoff(entry, incoming.SCHEDULE_ATTEMPT_FAILURE)
+        self.park(entry, incoming.SCHEDULE_ATTEMPT_FAILURE)
+        return SubQueue.UNSCHEDULABLE
+
+    def not_activated(self, _pod: PodRef, /) -> None:
+        """Note a move request: the pod may be in flight."""
+        self._parts.note_move()
+
+    def record(self) -> InFlightRecord:
+        """Return the unregistered plugins: no event is remembered."""
+        return InFlightRecord(strangers=self._registered.strangers)
+
+    def restore(self, record: InFlightRecord, /) -> None:
+        """Take over the unregistered plugins."""
+        self._registered.meet(record.strangers)
+
+
 def _happenings(old: QueuedPod | None, new: QueuedPod) -> list[Happening]:
-    return [Happening(event=event, old=old, new=new) for event in pending_pod_changes(old, new)]
+    """Return the events of a waiting pod's change, in upstream's order; one at least.
+
+    An update that changes nothing that upstream looks for is the general one, and so is one
+    whose old version nobody knows.
+    Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
+    """
+    parts = () if old is None else _changed(old.labels, new.labels, old.spec, new.spec)
+    events = (pod_update(part, assigned=False) for part in parts or (Action.UPDATE,))
+    return [Happening(event=event, old=old, new=new) for event in events]
+
+
+def _changed(
+    old_labels: Mapping[str, str],
+    new_labels: Mapping[str, str],
+    old: PodSpec | None,
+    new: PodSpec | None,
+) -> tuple[Action, ...]:
+    parts: list[Action] = []
+    if old_labels is not new_labels and dict(old_labels) != dict(new_labels):
+        parts.append(Action.UPDATE_POD_LABEL)
+    if old is None or new is None or old is new:
+        return tuple(parts)
+    if scaled_down(old, new):
+        parts.append(Action.UPDATE_POD_SCALE_DOWN)
+    if old.scheduling_gates and not new.scheduling_gates:
+        parts.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    if len(old.tolerations) != len(new.tolerations):
+        parts.append(Action.UPDATE_POD_TOLERATION)
+    return tuple(parts)

@@ -1,0 +1,133 @@
+"""What the snapshot keeps of nodes beside columns: their order, classes of taints, and images.
+
+Upstream lists one node of each zone in turn. Zones stand in the order in which they appeared, nodes
+in their zone in the order in which they came.
+
+Source: kubernetes v1.34 pkg/scheduler/backend/cache/node_tree.go; cache.go, addNodeImageStates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+
+from services.kube.node import ContainerImage
+from services.kube.taints import Taint
+
+Taints = tuple[Taint, ...]
+
+
+class NodeTree:
+    """Node names by zone."""
+
+    __slots__ = ("_zone_of", "_zones")
+
+    def __init__(self) -> None:
+        self._zones: dict[str, dict[str, None]] = {}
+        self._zone_of: dict[str, str] = {}
+
+    def put(self, name: str, zone: str) -> None:
+        """Add a node; one that changes its zone goes to the end of the new one."""
+        if self._zone_of.get(name) == zone:
+            return
+        self.drop(name)
+        self._zones.setdefault(zone, {})[name] = None
+        self._zone_of[name] = zone
+
+    def drop(self, name: str) -> None:
+        """Remove a node, if it is there, and its zone with its last node."""
+        zone = self._zone_of.pop(name, None)
+        if zone is None:
+            return
+        del self._zones[zone][name]
+        if not self._zones[zone]:
+            del self._zones[zone]
+
+    def names(self) -> list[str]:
+        """Return all names, a node of each zone in turn until every zone is exhausted."""
+        rounds = zip_longest(*self._zones.values())
+        return [name for name in chain.from_iterable(rounds) if name is not None]
+
+
+class TaintClasses:
+    """Numbers each sequence of taints that a node has had; 0 is none at all.
+
+    A toleration is tested once a class, not once a node.
+    """
+
+    __slots__ = ("_classes", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[tuple[str, str, str], ...], int] = {(): 0}
+        self._classes: list[Taints] = [()]
+
+    def of(self, taints: Taints) -> int:
+        """Return the number of the class of nodes with these taints."""
+        key = tuple((taint.key, taint.value, taint.effect.value) for taint in taints)
+        number = self._numbers.setdefault(key, len(self._classes))
+        if number == len(self._classes):
+            self._classes.append(taints)
+        return number
+
+    def all(self) -> Sequence[Taints]:
+        """Return the taints of each class, by number."""
+        return self._classes
+
+
+@dataclass(slots=True)
+class ImageState:
+    """One image name: what it takes on each node that holds it, in bytes by row."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size that counts."""
+        return max(self.rows.values())
+
+
+class Images:
+    """Image states by name; `epoch` grows with every change.
+
+    Where nodes report different sizes under one name, the largest counts. Upstream's cache keeps
+    the size that came first, so that its scores follow from history; ours follow from the nodes
+    alone, since a restored snapshot has to score like the one it was taken of.
+    """
+
+    __slots__ = ("_by_name", "epoch")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, ImageState] = {}
+        self.epoch = 0
+
+    def state(self, name: str) -> ImageState | None:
+        """Return the state of an image, None where no node holds it."""
+        return self._by_name.get(name)
+
+    def by_name(self) -> Mapping[str, ImageState]:
+        """Return every state."""
+        return self._by_name
+
+    def hold(self, row: int, images: Iterable[ContainerImage]) -> None:
+        """Record that a node holds `images`."""
+        self.epoch += 1
+        for image in images:
+            for name in image.names:
+                rows = self._by_name.setdefault(name, ImageState()).rows
+                rows[row] = max(rows.get(row, 0), image.size_bytes)
+
+    def release(self, row: int, images: Iterable[ContainerImage]) -> None:
+        """Record that a node no longer holds `images`."""
+        self.epoch += 1
+        for image in images:
+            for name in image.names:
+                self._drop(name, row)
+
+    def _drop(self, name: str, row: int) -> None:
+        state = self._by_name.get(name)
+        if state is None:
+            return
+        state.rows.pop(row, None)
+        if not state.rows:
+            del self._by_name[name]

@@ -1,0 +1,118 @@
+"""The filters that compare one field: NodeName, NodePorts and NodeUnschedulable.
+
+A pod that names its node fits no other, the host ports that it asks for must be free, and a
+cordoned node takes only pods that tolerate its taint.
+
+Source: kubernetes v1.34 plugins/nodename/node_name.go, nodeports/node_ports.go and
+nodeunschedulable/node_unschedulable.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from services.kube.host_ports import HostPort, conflicts, host_ports
+from services.kube.pod import Pod
+from services.kube.taints import Taint, TaintEffect, tolerated
+from services.scheduler.core.columns import Int64s
+from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
+from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
+Ports = tuple[HostPort, ...]
+
+
+class NodeName(FilterPlugin[str]):
+    """Filters by spec.nodeName."""
+
+    name = "NodeName"
+    scope = Scope.NODE
+    has_pre_filter = False
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return the node asked for, "" for any."""
+        return pod.node_name
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[str]:  # noqa: ARG002 - unused
+        """Return the node asked for."""
+        return PreFiltered(data=pod.node_name)
+
+    def filter_node(self, data: str, view: NodeView) -> int:
+        """Refuse a node of another name."""
+        return int(data not in {"", view.node.name})
+
+    def filter(self, data: str, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse all rows but that of the named node."""
+        codes[rows] = int(data != "")
+        row = snapshot.row(data)
+        if row is not None:
+            codes[row] = 0
+
+    def filter_status(self, data: str, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the only refusal."""
+        reason = "node(s) didn't match the requested node name"
+        code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code_, plugin=self.name, reasons=(reason,))
+
+
+class NodePorts(FilterPlugin[Ports]):
+    """Filters by free host ports."""
+
+    name = "NodePorts"
+    scope = Scope.PODS
+    needs_pre_filter = True
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return the host ports, None where the pod asks for none."""
+        return host_ports(pod.spec) or None
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[Ports]:  # noqa: ARG002 - unused
+        """Return the host ports."""
+        return PreFiltered(data=host_ports(pod.spec))
+
+    def filter_node(self, data: Ports, view: NodeView) -> int:
+        """Refuse a node where a port is held."""
+        return int(conflicts(data, view.ports))
+
+    def filter(self, data: Ports, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse the rows where a port is held."""
+        for row in rows.tolist():
+            held = snapshot.ports_on(row)
+            codes[row] = bool(held) and conflicts(data, held)
+
+    def filter_status(self, data: Ports, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the only refusal."""
+        reason = "node(s) didn't have free ports for the requested pod ports"
+        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(reason,))
+
+
+class NodeUnschedulable(FilterPlugin[bool]):
+    """Filters by spec.unschedulable; its data tells whether the pod tolerates that."""
+
+    name = "NodeUnschedulable"
+    scope = Scope.NODE
+    has_pre_filter = False
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return whether the pod tolerates cordoned nodes."""
+        return tolerated(_TAINT, pod.spec.tolerations)
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[bool]:  # noqa: ARG002 - unused
+        """Return whether the pod tolerates cordoned nodes."""
+        return PreFiltered(data=tolerated(_TAINT, pod.spec.tolerations))
+
+    def filter_node(self, data: bool, view: NodeView) -> int:
+        """Refuse a cordoned node."""
+        return int(view.node.unschedulable and not data)
+
+    def filter(self, data: bool, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        """Refuse cordoned rows."""
+        codes[rows] = 0 if data else snapshot.columns.unschedulable[rows]
+
+    def filter_status(self, data: bool, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the only refusal."""
+        reason = "node(s) were unschedulable"
+        code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code_, plugin=self.name, reasons=(reason,))
