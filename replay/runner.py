@@ -17,9 +17,9 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.checkpoints import Checkpoints
-from replay.results.eviction_spans import synchronize_attributes
 from replay.results.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.recorder import Recorder
+from replay.results.round_spans import synchronize_attributes
 from replay.results.run_directory import SPANS, RunDirectory
 from replay.results.summary import Summary, summarize
 from replay.results.tally import Tally

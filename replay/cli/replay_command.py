@@ -18,7 +18,7 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from replay.results.summary_output import render
+from replay.results.summary_table import render
 from replay.runner import Finished, Settings
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import Assertion, FigureError

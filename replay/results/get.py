@@ -14,8 +14,8 @@ from replay.results import events, kubectl
 from replay.results.errors import RunError
 from replay.results.events import Event, Events
 from replay.results.history import Change, ClusterHistory
+from replay.results.kubectl import TableWriter
 from replay.results.run_directory import RunDirectory
-from replay.results.table_writer import TableWriter
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from services.rpc.kube_kinds import object_to_json
 

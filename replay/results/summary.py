@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from replay.results.histogram import Histogram, Quantiles
-from replay.results.loops import Loop
-from replay.results.tally import Tally
+from replay.results.tally import Loop, Tally
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import orjson
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -14,6 +16,7 @@ from replay.results.manifest import EMBEDDED
 from replay.results.summary import Count, Decided, Summary
 
 _SHOWN = 5
+FORMATS = ("table", "wide", "json", "yaml")
 
 
 def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
@@ -218,3 +221,22 @@ def _left(items: Sequence[object], shown: int | None) -> int:
 
 def _listed(counts: Sequence[Count]) -> str:
     return ", ".join(f"{each.count:,} {each.name}" for each in counts)
+
+
+def render(summary: Summary, output: str, console: Console) -> None:
+    """Print `summary` as one of FORMATS. Raises ValueError for another."""
+    match output:
+        case "table" | "wide":
+            print_summary(summary, console, wide=output == "wide")
+        case "json":
+            text = orjson.dumps(summary.to_mapping(), option=orjson.OPT_INDENT_2)
+            _plain(console, text.decode())
+        case "yaml":
+            mapping = orjson.loads(orjson.dumps(summary.to_mapping()))
+            _plain(console, yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True).rstrip())
+        case _:
+            raise ValueError(f"{output!r} is none of {', '.join(FORMATS)}")
+
+
+def _plain(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -13,9 +13,7 @@ import zstandard
 
 from replay.trace.errors import TraceError
 from replay.trace.frames import FRAME_BYTES, delimited, frame
-from replay.trace.lines import line
-from replay.trace.order import OrderCheck
-from replay.trace.reader import read
+from replay.trace.reader import OrderCheck, line, read
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")

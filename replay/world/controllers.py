@@ -15,13 +15,12 @@ from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.pod_record import controller_uid
 from replay.world.timeline import Timeline
-from replay.world.workloads.claims import Claims
 from replay.world.workloads.cron_jobs import CronJobs
 from replay.world.workloads.daemon_sets import DaemonSets
 from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import PodMaker
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
-from replay.world.workloads.stateful_sets import StatefulSets
+from replay.world.workloads.stateful_sets import Claims, StatefulSets
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2

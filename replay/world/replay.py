@@ -18,7 +18,6 @@ from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
-from replay.world.costs import Costs
 from replay.world.evictions import Evictions
 from replay.world.growth import UsageRule
 from replay.world.inputs import Inputs
@@ -26,7 +25,7 @@ from replay.world.journal import FailedSink, Journal, Sink
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
 from replay.world.node_lives import NODE_KINDS, NodeLives
-from replay.world.outcomes import Outcomes
+from replay.world.outcomes import Costs, Outcomes
 from replay.world.pod_gc import PodGarbageCollection
 from replay.world.pod_record import PodRecord
 from replay.world.pressure import EvictionBackend, Pressure

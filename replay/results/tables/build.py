@@ -12,14 +12,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import duckdb
+import orjson
 
 from replay.results.errors import RunError
 from replay.results.run_directory import DECISIONS, TABLES_DRAFT, RunDirectory
-from replay.results.tables.connection import connect, quoted
-from replay.results.tables.drafts import Draft
 from replay.results.tables.history_rows import HistoryRows, Writers
 from replay.results.tables.schema import TABLES, Table
 from replay.results.tables.sql import LOG, LOG_COLUMNS, SELECTS, TOLD_PODS
@@ -29,6 +29,9 @@ _SAMPLES = 240
 _LINE_BYTES_MAX = 1 << 24
 _ROWS_PER_GROUP = 122_880
 _TOLD = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
+_MEMORY = "1GB"
+_THREADS = 2
+_BYTES_BUFFERED = 1 << 20
 
 
 def ensure_tables(run: RunDirectory) -> None:
@@ -159,3 +162,57 @@ def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Pa
     return [(name, type_) for name, type_, *_ in found] == [
         (each.name, each.type) for each in table.columns
     ]
+
+
+def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a connection to a database in memory; what outgrows it goes to a folder in `spill`.
+
+    It loads no extension beside those that are built in.
+    """
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "memory_limit": _MEMORY,
+        "threads": _THREADS,
+    }
+    if spill is not None:
+        settings["temp_directory"] = str(spill / "spill")
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def quoted(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+class Draft:
+    """One draft; rows are written a mebibyte at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("wb")
+        self._buffer = bytearray()
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Append a row, its columns by name."""
+        self._buffer += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        if len(self._buffer) >= _BYTES_BUFFERED:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write(self._buffer)
+        self._buffer.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._flush()
+        self._file.close()

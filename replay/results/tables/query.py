@@ -12,8 +12,7 @@ import duckdb
 
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from replay.results.tables.build import ensure_tables
-from replay.results.tables.connection import connect, quoted
+from replay.results.tables.build import connect, ensure_tables, quoted
 from replay.results.tables.schema import TABLES
 
 _ROWS_PER_BATCH = 1000

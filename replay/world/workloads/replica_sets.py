@@ -12,8 +12,7 @@ from replay.identity import object_uid
 from replay.world.cluster import Cluster
 from replay.world.lives import Lives
 from replay.world.pod_record import controller_uid
-from replay.world.scale_down import first_to_go
-from replay.world.workloads.making import Owner, PodMaker, template_hash
+from replay.world.workloads.making import Owner, PodMaker, first_to_go, template_hash
 from reprieve.kube.v1alpha1 import workloads_pb2
 from services.rpc.kube_fields import set_time
 
