@@ -20,7 +20,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from replay.results.attempts import CYCLE
 from replay.world.pod_record import controller_uid
@@ -54,10 +53,10 @@ class PodSpans:
     """
 
     def __init__(
-        self, sink: SpanSink, sampling: Sampling, seed: int, clock: Clock | None = None
+        self, sink: SpanSink, sampling: Sampling, seed: int, clock: VirtualClock | None = None
     ) -> None:
         self._sink = sink
-        self._clock: Clock = clock or VirtualClock()
+        self._clock = clock or VirtualClock()
         self._sampling = sampling
         self._seed = seed
         self._traces: dict[str, _PodTrace] = {}
@@ -302,28 +301,18 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     return attributes, error
 
 
-class Clock(Protocol):
-    """Turns a moment of the simulation into a span's time, both in ns since the Unix epoch."""
-
-    def reached(self, at_ns: int) -> None:
-        """Note that the replay has come to a moment; they come in order."""
-
-    def time_ns(self, at_ns: int) -> int:
-        """Return the span's time for a moment that the replay has come to."""
-
-
 class VirtualClock:
-    """The simulation's own time."""
+    """The simulation's own time, ns since the Unix epoch; moments are reached in order."""
 
     def reached(self, at_ns: int) -> None:
-        """Nothing is to be noted."""
+        """Note that the replay has come to a moment: nothing is to be noted."""
 
     def time_ns(self, at_ns: int) -> int:
-        """Return the moment as it is."""
+        """Return the span's time for a moment that the replay has come to: the moment itself."""
         return at_ns
 
 
-class WallClock:
+class WallClock(VirtualClock):
     """When the replay came to a moment on the wall clock; `now_ns` reads that.
 
     A moment before the first one is the first.

@@ -227,13 +227,7 @@ def summarize(
             StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
             for name, step in sorted(tally.steps.items())
         ),
-        spans=SpanCount(
-            choice=span_choice,
-            ended=spans.ended,
-            delivered=spans.delivered,
-            target=spans.target,
-            problem=spans.problem,
-        ),
+        spans=SpanCount(choice=span_choice, **asdict(spans)),
         notes=tuple(
             Note(kind=kind, text=text, count=count)
             for (kind, text), count in sorted(

@@ -60,7 +60,6 @@ class Tally:
         self.rounds = 0
         self._last_round = (0, 0)
         self.instants = 0
-        self.events = 0
         self.pods = 0
         self.namespaces: dict[str, None] = {}
         self.cycles = 0
@@ -84,14 +83,13 @@ class Tally:
         self._priorities: dict[str, int] = {}
 
     def told(self, round_: scheduler_pb2.Round) -> None:
-        """Count a message; several can tell one round. Its events are counted apart."""
+        """Count a message; several can tell one round."""
         self.instants += self.first_ns is None or round_.at_ns != self.last_ns
         self.rounds += self.first_ns is None or (round_.at_ns, round_.round) != self._last_round
         if self.first_ns is None:
             self.first_ns = round_.at_ns
         self.last_ns = round_.at_ns
         self._last_round = (round_.at_ns, round_.round)
-        self.events += len(round_.events)
 
     def pod_added(self, pod: pod_pb2.Pod) -> None:
         """Count a pod that has come into being."""
@@ -126,18 +124,13 @@ class Tally:
             step.pods += len(walls_ns)
         for outcome in outcomes.outcomes:
             if outcome.HasField("refusals"):
-                self._refusals(outcome.refusals)
-            else:
-                self._outcome(outcome)
-
-    def _outcome(self, outcome: scheduler_pb2.Outcome) -> None:
-        if outcome.warnings:
-            self.warnings.update(outcome.warnings)
-        if outcome.HasField("unschedulable"):
-            self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
-
-    def _refusals(self, refusals: scheduler_pb2.Refusals) -> None:
-        self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+                refusals = outcome.refusals
+                self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+                continue
+            if outcome.warnings:
+                self.warnings.update(outcome.warnings)
+            if outcome.HasField("unschedulable"):
+                self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
 
     def _refused(
         self,

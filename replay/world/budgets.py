@@ -26,16 +26,6 @@ from services.rpc.kube_fields import time_ns
 DELETION_TIMEOUT_NS = 120 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What a budget's status says."""
-
-    healthy: int
-    desired: int
-    expected: int
-    allowed: int
-
-
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A pod that a budget covers; `healthy`: ready and not terminating."""
@@ -184,11 +174,11 @@ class DisruptionController:
         if expected is None:
             status.disruptions_allowed = 0
         else:
-            counts = _count(watched, expected, self._doomed(now_ns, watched, granted))
-            status.current_healthy = counts.healthy
-            status.desired_healthy = counts.desired
-            status.expected_pods = counts.expected
-            status.disruptions_allowed = counts.allowed
+            status.current_healthy = watched.healthy - self._doomed(now_ns, watched, granted)
+            status.desired_healthy = _desired(watched.value, expected)
+            status.expected_pods = expected
+            spare = max(0, status.current_healthy - status.desired_healthy)
+            status.disruptions_allowed = spare if expected > 0 else 0
             status.observed_generation = message.metadata.generation
             for name in [name for name in status.disrupted_pods if name not in granted]:
                 del status.disrupted_pods[name]
@@ -273,15 +263,11 @@ class DisruptionController:
         )
 
 
-def _count(watched: _Watched, expected: int, doomed: int) -> Counts:
-    value, healthy = watched.value, watched.healthy - doomed
-    desired = 0
+def _desired(value: PodDisruptionBudget, expected: int) -> int:
+    """Return how many healthy pods a budget asks for, where so many are expected."""
     if value.max_unavailable is not None:
-        desired = max(0, expected - _resolve(value.max_unavailable, expected))
-    elif value.min_available is not None:
-        desired = _resolve(value.min_available, expected)
-    allowed = max(0, healthy - desired) if expected > 0 else 0
-    return Counts(healthy=healthy, desired=desired, expected=expected, allowed=allowed)
+        return max(0, expected - _resolve(value.max_unavailable, expected))
+    return 0 if value.min_available is None else _resolve(value.min_available, expected)
 
 
 def _keep_status(

@@ -45,8 +45,8 @@ _Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workl
 
 
 class _OfPods(Protocol):
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete an object and, in the background, its pods."""
+    def remove(self, uid: str) -> None:
+        """Forget an object, whose pods are then deleted."""
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Do what an object asks for; answer whether it must be looked at again at once."""
@@ -59,6 +59,7 @@ class Controllers:
         self, cluster: Cluster, lives: Lives, journal: Journal, timeline: Timeline
     ) -> None:
         self._cluster = cluster
+        self._lives = lives
         self.claims = Claims(cluster)
         self._maker = PodMaker(cluster, lives, journal)
         self._replica_sets = ReplicaSets(cluster, lives, self._maker)
@@ -142,7 +143,9 @@ class Controllers:
             for job_uid in self._cron_jobs.remove(uid):
                 self.remove(now_ns, job_uid)
         else:
-            self._of_pods[kind].remove(now_ns, uid)
+            self._of_pods[kind].remove(uid)
+            for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
+                self._lives.delete(now_ns, pod, None, "deleted")
 
     def look(self, uid: str) -> None:
         """Look at a controller again, as its time has come."""

@@ -157,9 +157,7 @@ class Lives:
         match kind:
             case Kind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
-            case Kind.START:
-                self._start(now_ns, pod)
-            case Kind.RESTART:
+            case Kind.START | Kind.RESTART:
                 self._start(now_ns, pod)
             case Kind.FINISH:
                 self._finish(now_ns, pod)

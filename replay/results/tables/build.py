@@ -12,15 +12,14 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import duckdb
 import orjson
 
 from replay.results.errors import RunError
 from replay.results.run_directory import DECISIONS, TABLES_DRAFT, RunDirectory
-from replay.results.tables.history_rows import HistoryRows, Writers
+from replay.results.tables.history_rows import HistoryRows
 from replay.results.tables.schema import TABLES, Table
 from replay.results.tables.sql import LOG, LOG_COLUMNS, SELECTS, TOLD_PODS
 
@@ -74,34 +73,31 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
 def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
     first, last = _span(connection)
     with contextlib.ExitStack() as stack:
-        drafts = {name: stack.enter_context(Draft(_told(draft, name))) for name in _TOLD}
-        rows = HistoryRows(
-            Writers(
-                pods=drafts["pods"].write,
-                nodes=drafts["nodes"].write,
-                node_usage=drafts["node_usage"].write,
-                free_capacity=drafts["free_capacity"].write,
-            ),
-            sample_ns=max(1, (last - first) // _SAMPLES),
-        )
+        files = {
+            name: stack.enter_context(_told(draft, name).open("wb", buffering=_BYTES_BUFFERED))
+            for name in _TOLD
+        }
+
+        def write(name: str, row: Mapping[str, Any]) -> None:
+            files[name].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+        rows = HistoryRows(write, sample_ns=max(1, (last - first) // _SAMPLES))
         rows.take(run.rounds())
         manifest = run.manifest()
-        drafts["run"].write(
-            {
-                "start_ns": rows.start_ns if rows.start_ns is not None else first,
-                "end_ns": max(rows.end_ns, last),
-                "version": manifest.version,
-                "rules": manifest.rules,
-                "seed": manifest.seed,
-                "end": manifest.end,
-            }
-        )
+        run_row = {
+            "start_ns": rows.start_ns if rows.start_ns is not None else first,
+            "end_ns": max(rows.end_ns, last),
+            "version": manifest.version,
+            "rules": manifest.rules,
+            "seed": manifest.seed,
+            "end": manifest.end,
+        }
+        write("run", run_row)
         for name, each in _latencies(run).items():
             buckets: list[tuple[int, int]] = each.pop("buckets", [])
-            drafts["latencies"].write({"step": name, **each})
+            write("latencies", {"step": name, **each})
             for upto_ns, count in buckets:
-                row = {"step": name, "upto_ns": upto_ns, "count": count}
-                drafts["latency_buckets"].write(row)
+                write("latency_buckets", {"step": name, "upto_ns": upto_ns, "count": count})
 
 
 def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
@@ -185,34 +181,3 @@ def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
 def quoted(text: str) -> str:
     """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"
-
-
-class Draft:
-    """One draft; rows are written a mebibyte at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = path.open("wb")
-        self._buffer = bytearray()
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """Append a row, its columns by name."""
-        self._buffer += orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
-        if len(self._buffer) >= _BYTES_BUFFERED:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._file.write(self._buffer)
-        self._buffer.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._flush()
-        self._file.close()

@@ -29,7 +29,8 @@ from services.rpc.kube_codec import node_from_message
 from services.rpc.kube_fields import time_ns
 from services.rpc.kube_spec import PodSpecInterner
 
-Write = Callable[[Mapping[str, Any]], None]
+Write = Callable[[str, Mapping[str, Any]], None]
+"""Appends a row, its columns by name, to the draft of a table."""
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 SHAPES_MAX = 16
 """Shapes of waiting pods that are judged: those of most pods."""
@@ -40,16 +41,6 @@ FITS = "fits: other rules, or not its turn"
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
 _HARD = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 _Marks = tuple[bool, tuple[Taint, ...]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writers:
-    """Where rows go, by draft."""
-
-    pods: Write
-    nodes: Write
-    node_usage: Write
-    free_capacity: Write
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,10 +57,10 @@ class HistoryRows:
     round was told.
     """
 
-    def __init__(self, writers: Writers, *, sample_ns: int) -> None:
+    def __init__(self, write: Write, *, sample_ns: int) -> None:
         self.start_ns: int | None = None
         self.end_ns = 0
-        self._writers = writers
+        self._write = write
         self._sample_ns = sample_ns
         self._next_sample_ns = 0
         self._history = ClusterHistory()
@@ -131,7 +122,7 @@ class HistoryRows:
         spec = self._interner.spec(message.spec)
         pod = _Pod(spec=spec, amounts=_taken(spec))
         if not is_known:
-            self._writers.pods(_pod_row(at_ns, message, pod.amounts))
+            self._write("pods", _pod_row(at_ns, message, pod.amounts))
         if message.status.phase in _TERMINAL:
             return
         self._pods[uid] = pod
@@ -185,16 +176,15 @@ class HistoryRows:
         for pod in self._pods.values():
             if pod.node_name == node.name:
                 self._account(pod, 1)
-        self._writers.nodes(
-            {
-                "node_name": node.name,
-                "added_ns": at_ns,
-                "cpu_milli": node.allocatable.get(CPU, 0),
-                "memory_bytes": node.allocatable.get(MEMORY, 0),
-                "allocatable": dict(sorted(node.allocatable.items())),
-                "labels": dict(sorted(node.labels.items())),
-            }
-        )
+        row = {
+            "node_name": node.name,
+            "added_ns": at_ns,
+            "cpu_milli": node.allocatable.get(CPU, 0),
+            "memory_bytes": node.allocatable.get(MEMORY, 0),
+            "allocatable": dict(sorted(node.allocatable.items())),
+            "labels": dict(sorted(node.labels.items())),
+        }
+        self._write("nodes", row)
 
     def _drop_node(self, at_ns: int, name: str) -> None:
         state = self._nodes.pop(name, None)
@@ -203,8 +193,8 @@ class HistoryRows:
         self._changed.pop(name, None)
         for resource in state.node.allocatable:
             row = {"at_ns": at_ns, "node_name": name, "resource": resource}
-            self._writers.node_usage({**row, "requested": 0, "allocatable": 0})
-        self._writers.nodes({"node_name": name, "removed_ns": at_ns})
+            self._write("node_usage", {**row, "requested": 0, "allocatable": 0})
+        self._write("nodes", {"node_name": name, "removed_ns": at_ns})
 
     def _write_usage(self, at_ns: int) -> None:
         for name in self._changed:
@@ -214,7 +204,7 @@ class HistoryRows:
                 row = {"at_ns": at_ns, "node_name": name, "resource": resource}
                 row["requested"] = used.get(resource, 0)
                 row["allocatable"] = have.get(resource, 0)
-                self._writers.node_usage(row)
+                self._write("node_usage", row)
         self._changed.clear()
 
     def _sample(self, at_ns: int) -> None:
@@ -223,7 +213,7 @@ class HistoryRows:
         nodes = list(self._nodes.values())
         for each in free_capacity(nodes, waiting, amounts):
             row = {"at_ns": at_ns, **asdict(each), "waiting_pods": len(self._waiting)}
-            self._writers.free_capacity(row)
+            self._write("free_capacity", row)
 
 
 def _taken(spec: PodSpec) -> dict[str, int]:

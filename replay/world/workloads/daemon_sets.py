@@ -116,11 +116,9 @@ class DaemonSets:
         known.stale.update(dict.fromkeys(self._cluster.nodes))
         self._cluster.changed.owners[uid] = None
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a set and, in the background, its pods."""
+    def remove(self, uid: str) -> None:
+        """Forget a set."""
         del self._sets[uid]
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def nodes_changed(self, names: Iterable[str]) -> dict[str, None]:
         """Look at nodes again; return the sets that must be synced for it."""

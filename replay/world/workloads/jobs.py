@@ -51,12 +51,10 @@ class Jobs:
             known.message = message
         self._cluster.changed.owners[uid] = None
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a Job and, in the background, its pods."""
+    def remove(self, uid: str) -> None:
+        """Forget a Job."""
         del self._jobs[uid]
         self._timeline.cancel(Kind.LOOK, uid)
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def of(self, owner_uid: str) -> list[JobState]:
         """Return the Jobs of a CronJob, in the order of their coming."""

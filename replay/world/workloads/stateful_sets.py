@@ -99,12 +99,10 @@ class StatefulSets:
         self._cluster.scales[uid] = known.replicas
         self._cluster.changed.owners[uid] = None
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a set and, in the background, its pods; claims stay."""
+    def remove(self, uid: str) -> None:
+        """Forget a set; claims stay."""
         del self._sets[uid]
         self._cluster.scales.pop(uid, None)
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Take one step after another; answer whether the set must be looked at again at once."""
