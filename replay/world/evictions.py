@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition
+from replay.world.conditions import mark_disrupted
 from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord
 from reprieve.kube.v1alpha1 import policy_pb2
@@ -36,14 +36,8 @@ class Evictions:
             set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
             self._cluster.put_budget(now_ns, self._cluster.budgets[key])
             self._cluster.changed.budgets[key] = None
-        set_pod_condition(
-            pod.message.status,
-            "DisruptionTarget",
-            "True",
-            now_ns,
-            "EvictionByEvictionAPI",
-            "Eviction API: evicting",
-        )
+        why = "Eviction API: evicting"
+        mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
         self._lives.delete(now_ns, pod, None, cause)
         return ""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition
+from replay.world.conditions import mark_disrupted, set_pod_condition
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import Models
@@ -179,14 +179,8 @@ class Outcomes:
         if victim.is_terminating:
             return
         scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
-        set_pod_condition(
-            victim.message.status,
-            "DisruptionTarget",
-            "True",
-            now_ns,
-            "PreemptionByScheduler",
-            f"{scheduler_name}: {_PREEMPTING}",
-        )
+        why = f"{scheduler_name}: {_PREEMPTING}"
+        mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
         self._lives.delete(now_ns, victim, None, "preempted")
 
