@@ -13,7 +13,7 @@ from typing import Protocol
 from replay.world.cluster import Changed, Cluster
 from replay.world.journal import Journal
 from replay.world.lives import Lives
-from replay.world.pod_record import controller_uid
+from replay.world.pod_record import controller_uid, object_ref
 from replay.world.timeline import Timeline
 from replay.world.workloads.cron_jobs import CronJobs
 from replay.world.workloads.daemon_sets import DaemonSets
@@ -22,7 +22,6 @@ from replay.world.workloads.making import PodMaker
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
 from replay.world.workloads.stateful_sets import Claims, StatefulSets
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2
 
 KINDS = {
@@ -133,8 +132,7 @@ class Controllers:
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._told.pop(uid, None) is not None:
-            ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=uid)
-            self._cluster.remove_other(now_ns, ref)
+            self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             del self._cluster.deployments[uid]
             for each in self._replica_sets.of(uid):

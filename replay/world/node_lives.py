@@ -18,10 +18,10 @@ quarantine of 40 s, looked at every 20 s); kubectl pkg/drain/drain.go, evictPods
 from __future__ import annotations
 
 from replay.world.annotations import node_actions
+from replay.world.budgets import Evictions
 from replay.world.cluster import Cluster
 from replay.world.conditions import set_node_condition, set_pod_condition
 from replay.world.controllers import Controllers
-from replay.world.evictions import Evictions
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models

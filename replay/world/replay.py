@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from replay.world.admission import PriorityAdmission
-from replay.world.budgets import DisruptionController
+from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
-from replay.world.evictions import Evictions
 from replay.world.growth import UsageRule
 from replay.world.inputs import Inputs
 from replay.world.journal import FailedSink, Journal, Sink

@@ -21,7 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from services.rpc.errors import RefusalInterceptor
-from services.rpc.metrics_http import serve_metrics
+from services.rpc.prometheus import serve_metrics
 from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans

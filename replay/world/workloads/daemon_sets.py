@@ -301,12 +301,8 @@ def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTempla
     wanted = (*_TOLERATED, _OF_THE_HOST) if made.spec.host_network else _TOLERATED
     for key, effect in wanted:
         for known in made.spec.tolerations:
-            if (known.key, known.operator, known.value, known.effect) == (
-                key,
-                "Exists",
-                "",
-                effect,
-            ):
+            said = (known.key, known.operator, known.value, known.effect)
+            if said == (key, "Exists", "", effect):
                 known.ClearField("toleration_seconds")
                 break
         else:

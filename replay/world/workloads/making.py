@@ -19,8 +19,8 @@ from replay.world.cluster import Cluster
 from replay.world.conditions import ready_since_ns
 from replay.world.journal import Journal
 from replay.world.lives import Lives
-from replay.world.pod_record import PodRecord
-from reprieve.kube.v1alpha1 import meta_pb2, object_ref_pb2, pod_pb2, workloads_pb2
+from replay.world.pod_record import PodRecord, object_ref
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.kube_fields import time_ns
 
@@ -117,7 +117,7 @@ class PodMaker:
             return False
         if place:
             self._made_at[own.uid, place] = ordinal + 1
-        self._enter(now_ns, owner, meta, born)
+        self._journal.made(now_ns, object_ref("Pod", meta), object_ref(owner.kind, own), born)
         return True
 
     def take_refused(self) -> dict[str, None]:
@@ -146,16 +146,6 @@ class PodMaker:
         return next(
             name for name in names if f"{meta.namespace}/{name}" not in self._cluster.pod_uids
         )
-
-    def _enter(self, now_ns: int, owner: Owner, meta: meta_pb2.ObjectMeta, born: int) -> None:
-        made = object_ref_pb2.ObjectRef(
-            kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
-        own = owner.meta
-        by = object_ref_pb2.ObjectRef(
-            kind=owner.kind, namespace=own.namespace, name=own.name, uid=own.uid
-        )
-        self._journal.made(now_ns, made, by, born)
 
 
 def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:

@@ -13,7 +13,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.results import round_log
 from replay.results.decision_log import (
     DecisionLog,
     failed_line,
@@ -22,7 +21,7 @@ from replay.results.decision_log import (
     read_entries,
 )
 from replay.results.errors import RunError
-from replay.results.round_log import RoundLog, read_rounds
+from replay.results.history import RoundLog, read_rounds
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
