@@ -26,7 +26,7 @@ from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
-from services.rpc import collector
+from services.rpc.server import calm
 
 SAMPLE_S = 300
 MIB = 1 << 20
@@ -110,7 +110,7 @@ def measure(name: str, memory: str, arguments: argparse.Namespace) -> None:
         nobody = Nobody()
         replay = Replay(nobody, service, models=Models(), sink=lambda _entry: None, observer=nobody)
         trace = list(records(arguments.nodes, arguments.pods_per_node, arguments.minutes, memory))
-        collector.calm()
+        calm()
         marks: list[tuple[float, float, float]] = []
 
         def mark(_now_ns: int, _cluster: Cluster) -> None:

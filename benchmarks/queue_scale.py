@@ -25,7 +25,7 @@ from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.incoming import SubQueue
 from services.queue.core.pod import PodRef, QueuedPod
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.rpc.collector import calm
+from services.rpc.server import calm
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TRIED_PODS = 20_000

@@ -19,7 +19,7 @@ from pathlib import Path
 from replay.report.page import write_report
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
-from replay.results.tables.build import build_tables
+from replay.results.tables.query import build_tables
 from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2

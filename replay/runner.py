@@ -17,9 +17,9 @@ from time import perf_counter_ns
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
 from replay.results.checkpoints import Checkpoints
-from replay.results.eviction_spans import synchronize_attributes
 from replay.results.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.recorder import Recorder
+from replay.results.round_spans import synchronize_attributes
 from replay.results.run_directory import SPANS, RunDirectory
 from replay.results.summary import Summary, summarize
 from replay.results.tally import Tally
@@ -31,8 +31,8 @@ from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
-from services.rpc import collector
 from services.rpc.client import PLAIN, ClientTls
+from services.rpc.server import calm
 from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
@@ -111,7 +111,7 @@ def run_replay(
     records = itertools.chain(first, records)
     if settings.run_path is not None:
         RunDirectory.check(settings.run_path, force=settings.force)
-    collector.calm(young=1_000_000)
+    calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
         embedded = stack.enter_context(
             EmbeddedServices(
@@ -159,7 +159,7 @@ def run_replay(
             progress(now_ns, cluster, recorder.tally)
             if checkpoints is None or not checkpoints.is_due or run.has_extenders:
                 return
-            if not replay.is_ahead:
+            if not replay.told.is_ahead:
                 checkpoints.save(now_ns)
 
         header = trace_pb2.Header()
@@ -178,13 +178,13 @@ def run_replay(
             end=end.value,
             wall_ns=recorder.wall_ns,
             notes=replay.journal.notes,
-            eviction_not_judged=replay.eviction_not_judged,
+            eviction_not_judged=replay.pressure.not_judged,
             warnings=[*scheduler.opened.warnings, *(eviction.opened.warnings if eviction else ())],
             spans=delivery,
             span_choice=str(settings.sampling),
             services=_services(settings),
-            messages=replay.messages,
-            windows_ended=replay.windows_ended,
+            messages=replay.told.messages,
+            windows_ended=replay.windows.ended,
         )
         run.write_summary(summary.to_mapping())
         stopped_ns = {

@@ -111,21 +111,21 @@ class ServiceProcess:
 
     def peak_memory_bytes(self) -> int:
         """Return the child's largest resident memory so far; 0 where the system does not tell."""
-        try:
-            with open(f"/proc/{self.pid}/status", encoding="ascii") as status:  # noqa: PTH123 - /proc
-                found = re.search(r"VmHWM:\s+(\d+) kB", status.read())
-        except OSError:
-            return 0
+        found = re.search(r"VmHWM:\s+(\d+) kB", self._proc("status"))
         return int(found[1]) * 1024 if found else 0
 
     def cpu_s(self) -> float:
         """Return the child's CPU time so far, seconds; 0 where the system does not tell."""
+        fields = self._proc("stat").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+    def _proc(self, name: str) -> str:
+        """Return what the system tells of the child in /proc, "" where it does not."""
         try:
-            with open(f"/proc/{self.pid}/stat", encoding="ascii") as stat:  # noqa: PTH123 - /proc
-                fields = stat.read().rpartition(")")[2].split()
+            with open(f"/proc/{self.pid}/{name}", encoding="ascii") as file:  # noqa: PTH123 - /proc
+                return file.read()
         except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            return ""
 
     def stop(self) -> None:
         """Ask the child to end and wait; kill it where it does not."""

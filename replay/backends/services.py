@@ -37,6 +37,7 @@ class _Session(Generic[Request, Answer]):
         address: str,
         make_stub: Callable[[grpc.Channel], Any],
         open_request: object,
+        close_request: Callable[..., object],
         tls: ClientTls,
     ) -> None:
         """Open the session.
@@ -44,78 +45,76 @@ class _Session(Generic[Request, Answer]):
         Raises BackendError where the service cannot be reached, and ConfigurationError where it
         refuses what it was asked to do.
         """
-        self.named = f"the {service} at {address}"
+        self._named = f"the {service} at {address}"
+        self._close_request = close_request
         self._channel = channel(address, tls)
-        self.stub = make_stub(self._channel)
+        self._stub = make_stub(self._channel)
         try:
-            self.opened = self.stub.Open(open_request, timeout=DEADLINE_S)
+            self.opened = self._stub.Open(open_request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
             text = f"the {service} at {address} opened no session: {describe(error)}"
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
         self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
-        open_stream: Callable[[Iterator[Request]], Any] = self.stub.Stream
-        self.stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
-
-    def next_stamp(self) -> session_pb2.Stamp:
-        """Return the stamp of the next request."""
-        self._stamp.sequence += 1
-        return self._stamp
-
-    @property
-    def sequence(self) -> int:
-        """Return the number of the last request."""
-        return self._stamp.sequence
-
-    def ask(self, method: str, request: Any) -> Any:
-        """Call a method that reads the session as it stands. Raises BackendError."""
-        request.stamp.session, request.stamp.epoch = self._stamp.session, self._stamp.epoch
-        request.stamp.traceparent = self._stamp.traceparent
-        try:
-            return getattr(self.stub, method)(request, timeout=DEADLINE_S)
-        except grpc.RpcError as error:
-            raise BackendError(f"{self.named} answers {describe(error)}") from error
+        open_stream: Callable[[Iterator[Request]], Any] = self._stub.Stream
+        self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
 
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
         self._stamp.traceparent = traceparent
 
-    def now(self) -> session_pb2.Stamp:
+    def close(self) -> None:
+        """Forget the session and hang up."""
+        self._stream.close()
+        self._forget()
+        self._channel.close()
+
+    def _next_stamp(self) -> session_pb2.Stamp:
+        """Return the stamp of the next request."""
+        self._stamp.sequence += 1
+        return self._stamp
+
+    def _now(self) -> session_pb2.Stamp:
         """Return a stamp for a call that does not count."""
         return session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
 
-    def go_on(self, session: str, epoch: int, sequence: int) -> None:
-        """Speak of another session of the service from now on."""
-        self._stamp.session, self._stamp.epoch, self._stamp.sequence = session, epoch, sequence
+    def _ask(self, method: str, request: Any) -> Any:
+        """Call a method that reads the session as it stands. Raises BackendError."""
+        request.stamp.session, request.stamp.epoch = self._stamp.session, self._stamp.epoch
+        request.stamp.traceparent = self._stamp.traceparent
+        return self._call(method, request)
 
-    def close(self, make_request: Callable[..., object]) -> None:
-        """Forget the session and hang up."""
-        self.stream.close()
-        self.forget(make_request)
-        self._channel.close()
+    def _call(self, method: str, request: object) -> Any:
+        """Call a method of the service. Raises BackendError."""
+        try:
+            return getattr(self._stub, method)(request, timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._named} answers {describe(error)}") from error
 
-    def forget(self, make_request: Callable[..., object]) -> None:
+    def _forget(self) -> None:
         """Let the service forget the session; one that has gone is no fault here."""
         with contextlib.suppress(grpc.RpcError):
-            self.stub.CloseSession(make_request(session=self._stamp.session), timeout=DEADLINE_S)
+            self._stub.CloseSession(
+                self._close_request(session=self._stamp.session), timeout=DEADLINE_S
+            )
 
 
-class SchedulerService:
+class SchedulerService(_Session[scheduler_rpc.StreamRequest, scheduler_rpc.StreamResponse]):
     """A session with a SchedulerService; `rounds` counts those whose outcomes were taken."""
 
     def __init__(
         self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
     ) -> None:
-        self._session: _Session[scheduler_rpc.StreamRequest, scheduler_rpc.StreamResponse]
-        self._session = _Session(
+        super().__init__(
             "scheduler",
             address,
             scheduler_service_pb2_grpc.SchedulerServiceStub,
             scheduler_rpc.OpenRequest(config=config),
+            scheduler_rpc.CloseSessionRequest,
             tls,
         )
-        self.opened: scheduler_rpc.OpenResponse = self._session.opened
+        self.opened: scheduler_rpc.OpenResponse
         self._answered: deque[scheduler_pb2.RoundOutcomes] = deque()
         self.rounds = 0
 
@@ -129,10 +128,6 @@ class SchedulerService:
         """Return what it calls itself, name and version; "" where it says neither."""
         return f"{self.opened.implementation} {self.opened.version}".strip()
 
-    def follow(self, traceparent: str) -> None:
-        """Let the service's own spans belong to the trace of that context."""
-        self._session.follow(traceparent)
-
     @property
     def takes_windows(self) -> bool:
         """Tell whether rounds may be told ahead."""
@@ -142,15 +137,15 @@ class SchedulerService:
         self, round_: scheduler_pb2.Round, window: Sequence[scheduler_rpc.Foreseen] = ()
     ) -> None:
         """Tell a round, or go on with one, and the rounds that will follow it."""
-        stamp = self._session.next_stamp()
+        stamp = self._next_stamp()
         request = scheduler_rpc.StreamRequest(stamp=stamp, round=round_, window=window)
-        self._session.stream.send(request)
+        self._stream.send(request)
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return the session's state; every round told is answered. Raises BackendError."""
-        request = scheduler_rpc.CheckpointRequest(stamp=self._session.now())
+        request = scheduler_rpc.CheckpointRequest(stamp=self._now())
         try:
-            answers = self._session.stub.Checkpoint(request, timeout=CHECKPOINT_S)
+            answers = self._stub.Checkpoint(request, timeout=CHECKPOINT_S)
             return [answer.chunk for answer in answers]
         except grpc.RpcError as error:
             raise BackendError(f"the scheduler saves no checkpoint: {describe(error)}") from error
@@ -166,18 +161,19 @@ class SchedulerService:
             kept[0].info.session = f"restored-{secrets.token_hex(8)}"
         requests = (scheduler_rpc.RestoreRequest(chunk=chunk) for chunk in kept)
         try:
-            restored = self._session.stub.Restore(requests, timeout=CHECKPOINT_S)
+            restored = self._stub.Restore(requests, timeout=CHECKPOINT_S)
         except grpc.RpcError as error:
             raise BackendError(f"the scheduler restores nothing: {describe(error)}") from error
-        self._session.forget(scheduler_rpc.CloseSessionRequest)
-        self._session.go_on(restored.session, restored.epoch, sequence)
+        self._forget()
+        stamp = self._stamp
+        stamp.session, stamp.epoch, stamp.sequence = restored.session, restored.epoch, sequence
 
     def evaluate_pending(
         self, request: scheduler_rpc.EvaluatePendingRequest
     ) -> scheduler_rpc.EvaluatePendingResponse:
         """Return every verdict about a pending pod of the session. Raises grpc.RpcError."""
-        request.stamp.CopyFrom(self._session.now())
-        response: scheduler_rpc.EvaluatePendingResponse = self._session.stub.EvaluatePending(
+        request.stamp.CopyFrom(self._now())
+        response: scheduler_rpc.EvaluatePendingResponse = self._stub.EvaluatePending(
             request, timeout=CHECKPOINT_S
         )
         return response
@@ -185,19 +181,15 @@ class SchedulerService:
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round not answered yet. Raises BackendError."""
         if not self._answered:
-            self._answered.extend(self._session.stream.receive().outcomes)
+            self._answered.extend(self._stream.receive().outcomes)
         self.rounds += 1
         outcomes = self._answered.popleft()
         for outcome in outcomes.outcomes:
             if outcome.HasField("refusals") and not _is_whole(outcome.refusals):
                 raise BackendError(
-                    f"{self._session.named} answers refusals whose columns do not fit together"
+                    f"{self._named} answers refusals whose columns do not fit together"
                 )
         return outcomes
-
-    def close(self) -> None:
-        """Forget the session."""
-        self._session.close(scheduler_rpc.CloseSessionRequest)
 
 
 def _is_whole(refusals: scheduler_pb2.Refusals) -> bool:
@@ -220,40 +212,32 @@ def _is_whole(refusals: scheduler_pb2.Refusals) -> bool:
     )
 
 
-class EvictionService:
+class EvictionService(_Session[eviction_rpc.StreamRequest, eviction_rpc.StreamResponse]):
     """A session with an EvictionService."""
 
     def __init__(
         self, address: str, config: eviction_pb2.EvictionConfig, tls: ClientTls = PLAIN
     ) -> None:
-        self._session: _Session[eviction_rpc.StreamRequest, eviction_rpc.StreamResponse]
-        self._session = _Session(
+        super().__init__(
             "eviction service",
             address,
             eviction_service_pb2_grpc.EvictionServiceStub,
             eviction_rpc.OpenRequest(config=config),
+            eviction_rpc.CloseSessionRequest,
             tls,
         )
-        self.opened: eviction_rpc.OpenResponse = self._session.opened
-
-    def follow(self, traceparent: str) -> None:
-        """Let the service's own spans belong to the trace of that context."""
-        self._session.follow(traceparent)
+        self.opened: eviction_rpc.OpenResponse
 
     def step(
         self, operations: Sequence[eviction_rpc.NodeOperation]
     ) -> Sequence[eviction_rpc.StepAnswer]:
         """Carry out a batch; one answer for each step, in order. Raises BackendError."""
-        stamp = self._session.next_stamp()
+        stamp = self._next_stamp()
         request = eviction_rpc.StreamRequest(stamp=stamp, operations=operations)
-        return self._session.stream.exchange(request).answers
+        return self._stream.exchange(request).answers
 
     def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_rpc.AdmitResponse:
         """Ask whether a node takes a pod. Raises BackendError."""
         request = eviction_rpc.AdmitRequest(node_name=node_name, pod=pod)
-        answer: eviction_rpc.AdmitResponse = self._session.ask("Admit", request)
+        answer: eviction_rpc.AdmitResponse = self._ask("Admit", request)
         return answer
-
-    def close(self) -> None:
-        """Forget the session."""
-        self._session.close(eviction_rpc.CloseSessionRequest)

@@ -12,7 +12,7 @@ from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import echo_json, output_option, write
 from replay.conform.run import Conformance, Endpoints, files_of, play
 from replay.conform.vectors import VectorError, read_lines, recorded_files
-from replay.results.table_writer import TableWriter
+from replay.results.kubectl import TableWriter
 from services.rpc.client import ClientTls, tls_options
 
 

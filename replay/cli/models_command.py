@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from replay.cli.parameters import output_option
-from replay.world.model_table import MODELS, OFF
-from replay.world.models import Models
+from replay.world.models import MODELS, OFF, Models
 
 
 @click.command(name="models")

@@ -20,7 +20,7 @@ from replay.compare.free_run import Agreement, Landed, RecordedOutcomes, has_out
 from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, Kept, compare_recorded, kept, without_outcomes
 from replay.overrides.overrides import Overrides
-from replay.results.table_writer import TableWriter
+from replay.results.kubectl import TableWriter
 from replay.runner import Settings
 
 _TEXT_MAX = 300

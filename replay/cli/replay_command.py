@@ -18,12 +18,11 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from replay.results.summary_output import render
+from replay.results.summary_table import render
 from replay.runner import Finished, Settings
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import Assertion, FigureError
-from replay.world.model_table import ModelError, with_values
-from replay.world.models import Models
+from replay.world.models import ModelError, Models, with_values
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2

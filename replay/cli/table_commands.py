@@ -19,8 +19,8 @@ from replay.cli.parameters import output_option, run_argument, write
 from replay.report.page import write_report
 from replay.results.chrome_trace import TraceEvent, trace_events
 from replay.results.errors import RunError
+from replay.results.kubectl import TableWriter
 from replay.results.run_directory import RunDirectory
-from replay.results.table_writer import TableWriter
 from replay.results.tables.query import Answer, RunTables
 from replay.results.tables.schema import TABLES
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-import grpc
-
-from replay.backends.errors import BackendError, ConfigurationError
+from replay.backends.errors import ConfigurationError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
-from replay.backends.stream import describe
 from replay.compare.comparison import RULES, Comparison, Finding, Report, changed_rules
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Cluster, Recording
@@ -160,7 +157,7 @@ class JudgingScheduler(SchedulerService):
         named = session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
         request = scheduler_rpc.EvaluatePendingRequest(pod=named, top_k=top_k)
         answer: scheduler_rpc.EvaluatePendingResponse
-        answer = self._session.ask("EvaluatePending", request)
+        answer = self._ask("EvaluatePending", request)
         return answer.evaluation
 
     def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
@@ -173,9 +170,5 @@ class JudgingScheduler(SchedulerService):
             top_k=1,
             at_ns=at_ns,
         )
-        answer: scheduler_rpc.EvaluateResponse
-        try:
-            answer = self._session.stub.Evaluate(request, timeout=DEADLINE_S)
-        except grpc.RpcError as error:
-            raise BackendError(f"{self._session.named} answers {describe(error)}") from error
+        answer: scheduler_rpc.EvaluateResponse = self._call("Evaluate", request)
         return answer.evaluation

@@ -14,8 +14,8 @@ from replay.results import events, kubectl
 from replay.results.errors import RunError
 from replay.results.events import Event, Events
 from replay.results.history import Change, ClusterHistory
+from replay.results.kubectl import TableWriter
 from replay.results.run_directory import RunDirectory
-from replay.results.table_writer import TableWriter
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from services.rpc.kube_kinds import object_to_json
 
@@ -147,10 +147,8 @@ def _printer(run: RunDirectory, query: Query, write: Write) -> _Printer:
         case "table" | "wide":
             version = query.kubernetes_version or run.manifest().kubernetes_version
             return _Table(query, version, write, show_namespace=_shows_namespace(run, query))
-        case "json" | "yaml" if query.watch:
-            return _Stream(query.output, write)
         case "json" | "yaml":
-            return _List(query.output, write)
+            return _Objects(query, write)
     raise ValueError(f"{query.output!r} is none of {', '.join(OUTPUTS)}")
 
 
@@ -205,36 +203,26 @@ class _Table:
         return (namespace, *row) if self._show_namespace else row
 
 
-class _Stream:
-    """Whole objects one after the other, as a watch prints them."""
+class _Objects:
+    """Whole objects: as one List at the end, or one after the other as a watch prints them."""
 
-    def __init__(self, output: str, write: Write) -> None:
-        self._output = output
-        self._write = write
-
-    def add(self, now_ns: int, items: Sequence[_Item]) -> None:  # noqa: ARG002 - a protocol's
-        for item in items:
-            separator = "---\n" if self._output == "yaml" else ""
-            self._write(separator + _text(_mapping(item), self._output))
-
-    def close(self) -> None:
-        pass
-
-
-class _List:
-    """Whole objects as one List."""
-
-    def __init__(self, output: str, write: Write) -> None:
-        self._output = output
+    def __init__(self, query: Query, write: Write) -> None:
+        self._query = query
         self._write = write
         self._items: list[dict[str, Any]] = []
 
     def add(self, now_ns: int, items: Sequence[_Item]) -> None:  # noqa: ARG002 - a protocol's
-        self._items += map(_mapping, items)
+        if not self._query.watch:
+            self._items += map(_mapping, items)
+            return
+        separator = "---\n" if self._query.output == "yaml" else ""
+        for item in items:
+            self._write(separator + _text(_mapping(item), self._query.output))
 
     def close(self) -> None:
-        whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": self._items}
-        self._write(_text(whole, self._output))
+        if not self._query.watch:
+            whole = {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": self._items}
+            self._write(_text(whole, self._query.output))
 
 
 def _mapping(item: _Item) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""The cluster as the scheduler was told of it, rebuilt from a run's history.
+"""The history: every round as it was told to the scheduler, and the cluster rebuilt from it.
+
+Rounds are length-delimited in zstd frames of about 1 MiB of whole rounds, so that what a killed run
+leaves behind can be read up to its last frame.
 
 What the API server of the replay held is what its watchers were told: objects that were added,
 changed, patched and deleted, in order.
@@ -6,15 +9,89 @@ changed, patched and deleted, in order.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import BinaryIO, cast
 
-from google.protobuf.message import Message
+import zstandard
+from google.protobuf import proto
+from google.protobuf.message import DecodeError, Message
 
+from replay.results.errors import RunError
+from replay.trace.compression import open_plain
+from replay.trace.errors import TraceError
+from replay.trace.frames import delimited
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.rpc.kube_kinds import apply_patch
+
+FRAME_BYTES = 1 << 20
+_LEVEL = 1
+
+
+class RoundLog:
+    """Writes rounds to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        self._frame = io.BytesIO()
+
+    def write(self, round_: scheduler_pb2.Round) -> None:
+        """Append a round; equal rounds give equal bytes."""
+        self._frame.write(delimited(round_))
+        if self._frame.tell() >= FRAME_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """End the frame and hand it to the system."""
+        if self._frame.tell():
+            self._file.write(self._compressor.compress(self._frame.getvalue()))
+            self._frame = io.BytesIO()
+        self._file.flush()
+
+    def close(self) -> None:
+        """End the file; a second time does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+
+def read_rounds(path: Path) -> Iterator[scheduler_pb2.Round]:
+    """Yield the rounds in the order in which they were told.
+
+    Raises RunError where the file cannot be read or ends in the middle of a round.
+    """
+    try:
+        with open_plain(path) as plain:
+            # The stub asks for a BytesIO; any reader that reads in full serves.
+            stream = cast("io.BytesIO", plain)
+            while True:
+                round_ = proto.parse_length_prefixed(scheduler_pb2.Round, stream)
+                if round_ is None:
+                    return
+                yield round_
+    except (TraceError, DecodeError, ValueError) as error:
+        raise RunError(f"{path}: is no history of a run: {error}") from error
+
+
+def with_answers(
+    rounds: Iterable[scheduler_pb2.Round], answered: Iterator[scheduler_pb2.Round]
+) -> Iterator[scheduler_pb2.Round]:
+    """Yield `rounds`, the first of each moment with what extenders answered at that moment.
+
+    `answered` is in the same order; each answer names its pod and attempt.
+    """
+    following = next(answered, None)
+    for round_ in rounds:
+        while following is not None and following.at_ns == round_.at_ns:
+            round_.recorded.extend(following.recorded)
+            following = next(answered, None)
+        yield round_
+
 
 Key = tuple[str, str, str]
 """Kind, namespace and name of an object."""

@@ -8,12 +8,39 @@ as Terminating by v1.16's; readiness gates are not carried.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from replay.results import durations
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
 from services.rpc.kube_fields import time_ns
+
+_GAP = "   "
+
+
+class TableWriter:
+    """Writes rows in batches, as kubectl does: the header comes first, and widths only grow."""
+
+    def __init__(self, columns: Sequence[str], write: Callable[[str], object]) -> None:
+        self._columns = columns
+        self._write = write
+        self._widths = [len(column) for column in columns]
+        self._begun = False
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """Write rows; each has a cell for each column."""
+        for row in rows:
+            self._widths = [max(w, len(cell)) for w, cell in zip(self._widths, row, strict=True)]
+        if rows and not self._begun:
+            self._begun = True
+            self._line(self._columns)
+        for row in rows:
+            self._line(row)
+
+    def _line(self, cells: Sequence[str]) -> None:
+        padded = [cell.ljust(width) for cell, width in zip(cells, self._widths, strict=True)]
+        self._write(_GAP.join(padded).rstrip() + "\n")
+
 
 POD_COLUMNS = ("NAME", "READY", "STATUS", "RESTARTS", "AGE")
 POD_COLUMNS_WIDE = (*POD_COLUMNS, "IP", "NODE", "NOMINATED NODE", "READINESS GATES")

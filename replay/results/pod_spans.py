@@ -15,12 +15,13 @@ What the steps of a cycle took on the wall clock are attributes of it.
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replay.results.attempts import CYCLE
-from replay.results.clocks import Clock, VirtualClock
 from replay.world.pod_record import controller_uid
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -52,10 +53,10 @@ class PodSpans:
     """
 
     def __init__(
-        self, sink: SpanSink, sampling: Sampling, seed: int, clock: Clock | None = None
+        self, sink: SpanSink, sampling: Sampling, seed: int, clock: VirtualClock | None = None
     ) -> None:
         self._sink = sink
-        self._clock: Clock = clock or VirtualClock()
+        self._clock = clock or VirtualClock()
         self._sampling = sampling
         self._seed = seed
         self._traces: dict[str, _PodTrace] = {}
@@ -298,3 +299,38 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     for phase in outcome.phases:
         attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
     return attributes, error
+
+
+class VirtualClock:
+    """The simulation's own time, ns since the Unix epoch; moments are reached in order."""
+
+    def reached(self, at_ns: int) -> None:
+        """Note that the replay has come to a moment: nothing is to be noted."""
+
+    def time_ns(self, at_ns: int) -> int:
+        """Return the span's time for a moment that the replay has come to: the moment itself."""
+        return at_ns
+
+
+class WallClock(VirtualClock):
+    """When the replay came to a moment on the wall clock; `now_ns` reads that.
+
+    A moment before the first one is the first.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._moments = array("q")
+        self._walls = array("q")
+
+    def reached(self, at_ns: int) -> None:
+        """Note what the wall clock shows, once for each moment."""
+        if not self._moments or at_ns > self._moments[-1]:
+            self._moments.append(at_ns)
+            self._walls.append(self._now_ns())
+
+    def time_ns(self, at_ns: int) -> int:
+        """Return when the latest moment up to this one was reached."""
+        if not self._walls:
+            return self._now_ns()
+        return self._walls[max(0, bisect_right(self._moments, at_ns) - 1)]

@@ -13,9 +13,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from replay.results.attempts import steps_of
-from replay.results.clocks import VirtualClock, WallClock
-from replay.results.pod_spans import PodSpans
-from replay.results.round_log import RoundLog
+from replay.results.history import RoundLog
+from replay.results.pod_spans import PodSpans, VirtualClock, WallClock
 from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, Exchange, RoundSpans
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally

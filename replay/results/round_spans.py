@@ -16,10 +16,11 @@ counted in the run's own span and timed among the latencies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from replay.results.attempts import CYCLE, Steps, pods_of
+from reprieve.eviction.v1alpha1 import eviction_service_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.telemetry.sampling import Sampling
@@ -28,6 +29,9 @@ from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 RUN = "replay"
 RUN_ROUND = "runRound"
 NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
+NODES_MAX = 20
+"""How many nodes under pressure a span names."""
+_HEAD = 3
 
 
 class Exchange:
@@ -156,3 +160,29 @@ class RoundSpans:
 
     def _context(self) -> SpanContext:
         return SpanContext(self._ids.trace_id, self._ids.next_span_id())
+
+
+def synchronize_attributes(
+    answers: Iterable[eviction_service_pb2.StepAnswer],
+) -> dict[str, Attribute]:
+    """Return the thresholds met and each ranking's head, by node; nothing where none is met.
+
+    Lists hold "NODE: ..." for the first NODES_MAX nodes; the count beside them is of all.
+    """
+    met = [answer for answer in answers if answer.result.thresholds_met]
+    if not met:
+        return {}
+    thresholds, heads, evicted = [], [], []
+    for answer in met[:NODES_MAX]:
+        name, result = answer.node_name, answer.result
+        thresholds += [f"{name}: {each.text}" for each in result.thresholds_met]
+        head = [f"{each.pod.namespace}/{each.pod.name}" for each in result.ranking[:_HEAD]]
+        if head:
+            heads.append(f"{name}: {', '.join(head)}")
+        evicted += [f"{name}: {each.pod.namespace}/{each.pod.name}" for each in result.evictions]
+    return {
+        "reprieve.nodes_with_thresholds_met": len(met),
+        "reprieve.thresholds_met": thresholds,
+        "reprieve.ranking_head": heads,
+        "reprieve.evicted": evicted,
+    }

@@ -26,8 +26,8 @@ from replay.results.checkpoints import is_checkpoint
 from replay.results.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.durations import simulated
 from replay.results.errors import RunError
+from replay.results.history import RoundLog, read_rounds, with_answers
 from replay.results.manifest import Manifest
-from replay.results.round_log import RoundLog, read_rounds, with_answers
 from replay.results.tables.schema import FILE_NAMES
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from replay.results.histogram import Histogram, Quantiles
-from replay.results.loops import Loop
-from replay.results.tally import Tally
+from replay.results.tally import Loop, Tally
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}
@@ -228,13 +227,7 @@ def summarize(
             StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
             for name, step in sorted(tally.steps.items())
         ),
-        spans=SpanCount(
-            choice=span_choice,
-            ended=spans.ended,
-            delivered=spans.delivered,
-            target=spans.target,
-            problem=spans.problem,
-        ),
+        spans=SpanCount(choice=span_choice, **asdict(spans)),
         notes=tuple(
             Note(kind=kind, text=text, count=count)
             for (kind, text), count in sorted(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
+import orjson
+import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -12,8 +15,10 @@ from replay.results import durations
 from replay.results.histogram import Quantiles
 from replay.results.manifest import EMBEDDED
 from replay.results.summary import Count, Decided, Summary
+from replay.results.tally import Loop
 
 _SHOWN = 5
+FORMATS = ("table", "wide", "json", "yaml")
 
 
 def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
@@ -21,10 +26,8 @@ def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> 
     shown = None if wide else _SHOWN
     _print_head(summary, console)
     _print_decided(summary, console, shown)
-    _print_loops(summary, console, shown)
     _print_unbound(summary, console, shown)
-    _print_waits(summary, console)
-    _print_latencies(summary, console)
+    _print_times(summary, console)
     if wide:
         _print_windows(summary, console)
     _print_notes(summary, console, shown)
@@ -79,92 +82,99 @@ def _print_decided(summary: Summary, console: Console, shown: int | None) -> Non
         ("failed attempts", decided.failed_attempts, ""),
         ("refused decisions", decided.refused, "given back to the scheduler"),
     ]
-    table = _table("DECIDED", ("PODS", "right"), "")
-    for name, count, note in [*rows, *(row for row in optional if row[1])]:
-        table.add_row(name, f"{count:,}", note)
-    _print(console, table)
-    if decided.preemptors:
-        table = _table("PREEMPTOR", *_right("PRIORITY", "VICTIMS"))
-        for each in decided.preemptors[:shown]:
-            table.add_row(escape(each.pod), str(each.priority), f"{each.victims:,}")
-        _print(console, table, left=_left(decided.preemptors, shown))
-        table = _table(*_right("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"))
-        for pair in decided.displacements:
-            table.add_row(str(pair.priority), str(pair.victim_priority), f"{pair.victims:,}")
-        _print(console, table)
-
-
-def _print_loops(summary: Summary, console: Console, shown: int | None) -> None:
-    loops = summary.decided.loops
-    if not loops:
-        return
-    table = _table("OWNER", ("EVICTIONS", "right"), "SIGNAL", ("EVERY", "right"), "NODES")
-    for loop in loops[:shown]:
-        nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
-        every = durations.simulated(loop.every_ns)
-        cells = (escape(loop.owner), f"{loop.evictions:,}", loop.signal, every, escape(nodes))
-        table.add_row(*cells)
-    _print(
+    _print_rows(
         console,
-        table,
-        title="Evicted, made anew and evicted again",
-        left=_left(loops, shown),
+        ("DECIDED", *_right("PODS"), ""),
+        [*rows, *(row for row in optional if row[1])],
+        lambda row: (row[0], f"{row[1]:,}", row[2]),
     )
+    _print_rows(
+        console,
+        ("PREEMPTOR", *_right("PRIORITY", "VICTIMS")),
+        decided.preemptors,
+        lambda each: (escape(each.pod), str(each.priority), f"{each.victims:,}"),
+        shown,
+    )
+    _print_rows(
+        console,
+        _right("PREEMPTOR'S PRIORITY", "VICTIM'S PRIORITY", "VICTIMS"),
+        decided.displacements,
+        lambda each: (str(each.priority), str(each.victim_priority), f"{each.victims:,}"),
+    )
+    _print_rows(
+        console,
+        ("OWNER", *_right("EVICTIONS"), "SIGNAL", *_right("EVERY"), "NODES"),
+        decided.loops,
+        _loop_cells,
+        shown,
+        title="Evicted, made anew and evicted again",
+    )
+
+
+def _loop_cells(loop: Loop) -> tuple[str, ...]:
+    nodes = ", ".join(loop.nodes[:3]) + (", ..." if len(loop.nodes) > 3 else "")
+    every = durations.simulated(loop.every_ns)
+    return escape(loop.owner), f"{loop.evictions:,}", loop.signal, every, escape(nodes)
 
 
 def _print_unbound(summary: Summary, console: Console, shown: int | None) -> None:
     unbound = summary.unbound
-    if unbound.messages:
-        table = _table(("PODS", "right"), "UNSCHEDULABLE AT THE END")
-        for each in unbound.messages[:shown]:
-            table.add_row(f"{each.count:,}", escape(each.name))
-        _print(console, table, left=_left(unbound.messages, shown))
-    reasons = summary.decided.failed_reasons
-    if reasons:
-        still = {each.name: each.count for each in unbound.reasons}
-        table = _table(*_right("ATTEMPTS", "PODS AT THE END"), "REASON OF A NODE'S REFUSAL")
-        for each in reasons[:shown]:
-            table.add_row(f"{each.count:,}", f"{still.get(each.name, 0):,}", escape(each.name))
-        _print(console, table, left=_left(reasons, shown))
-
-
-def _print_waits(summary: Summary, console: Console) -> None:
-    if not summary.waits:
-        return
-    table = _table(
-        ("PRIORITY", "right"), *_right("BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING")
+    still = {each.name: each.count for each in unbound.reasons}
+    _print_rows(
+        console,
+        (*_right("PODS"), "UNSCHEDULABLE AT THE END"),
+        unbound.messages,
+        lambda each: (f"{each.count:,}", escape(each.name)),
+        shown,
     )
-    for wait in summary.waits:
-        cells = _quantiles(wait.waited, durations.simulated)
-        table.add_row(str(wait.priority), *cells, f"{wait.still_waiting:,}")
-    _print(console, table, title="Simulated time in the queue until the binding")
+    _print_rows(
+        console,
+        (*_right("ATTEMPTS", "PODS AT THE END"), "REASON OF A NODE'S REFUSAL"),
+        summary.decided.failed_reasons,
+        lambda each: (f"{each.count:,}", f"{still.get(each.name, 0):,}", escape(each.name)),
+        shown,
+    )
 
 
-def _print_latencies(summary: Summary, console: Console) -> None:
-    if not summary.latencies:
-        return
-    table = _table("STEP", *_right("COUNT", "P50", "P90", "P99", "MAX"))
-    for each in summary.latencies:
-        table.add_row(escape(each.step), *_quantiles(each.wall, durations.wall))
-    _print(console, table, title="Wall time of each step")
+def _print_times(summary: Summary, console: Console) -> None:
+    _print_rows(
+        console,
+        _right("PRIORITY", "BOUND", "P50", "P90", "P99", "MAX", "STILL WAITING"),
+        summary.waits,
+        lambda each: (
+            str(each.priority),
+            *_quantiles(each.waited, durations.simulated),
+            f"{each.still_waiting:,}",
+        ),
+        title="Simulated time in the queue until the binding",
+    )
+    _print_rows(
+        console,
+        ("STEP", *_right("COUNT", "P50", "P90", "P99", "MAX")),
+        summary.latencies,
+        lambda each: (escape(each.step), *_quantiles(each.wall, durations.wall)),
+        title="Wall time of each step",
+    )
 
 
 def _print_windows(summary: Summary, console: Console) -> None:
-    if not summary.windows:
-        return
-    table = _table(("WINDOWS", "right"), "ENDED SINCE")
-    for each in summary.windows:
-        table.add_row(f"{each.count:,}", escape(each.name))
-    _print(console, table, title="Rounds told ahead")
+    _print_rows(
+        console,
+        (*_right("WINDOWS"), "ENDED SINCE"),
+        summary.windows,
+        lambda each: (f"{each.count:,}", escape(each.name)),
+        title="Rounds told ahead",
+    )
 
 
 def _print_notes(summary: Summary, console: Console, shown: int | None) -> None:
-    if not summary.notes:
-        return
-    table = _table(("COUNT", "right"), "KIND", "NOTE")
-    for note in summary.notes[:shown]:
-        table.add_row(f"{note.count:,}", escape(note.kind), escape(note.text))
-    _print(console, table, left=_left(summary.notes, shown))
+    _print_rows(
+        console,
+        (*_right("COUNT"), "KIND", "NOTE"),
+        summary.notes,
+        lambda each: (f"{each.count:,}", escape(each.kind), escape(each.text)),
+        shown,
+    )
 
 
 def _print_spans(summary: Summary, console: Console) -> None:
@@ -182,6 +192,7 @@ def _print_spans(summary: Summary, console: Console) -> None:
 
 
 _Column = str | tuple[str, str]
+_Item = TypeVar("_Item")
 
 
 def _table(*columns: _Column) -> Table:
@@ -192,16 +203,31 @@ def _table(*columns: _Column) -> Table:
     return table
 
 
-def _right(*names: str) -> Iterable[_Column]:
+def _right(*names: str) -> list[_Column]:
     return [(name, "right") for name in names]
 
 
-def _print(console: Console, table: Table, *, title: str = "", left: int = 0) -> None:
+def _print_rows(
+    console: Console,
+    columns: Iterable[_Column],
+    items: Sequence[_Item],
+    cells: Callable[[_Item], Iterable[str]],
+    shown: int | None = None,
+    *,
+    title: str = "",
+) -> None:
+    """Print a table of `items`, the first `shown` of them (None: all), unless there are none."""
+    if not items:
+        return
+    table = _table(*columns)
+    for each in items[:shown]:
+        table.add_row(*cells(each))
     console.print()
     if title:
         console.print(title, highlight=False)
     console.print(table)
-    if left:
+    left = 0 if shown is None else len(items) - shown
+    if left > 0:
         console.print(f"and {left:,} more: -o wide shows them", highlight=False)
 
 
@@ -212,9 +238,24 @@ def _quantiles(quantiles: Quantiles, shown: Callable[[int], str]) -> list[str]:
     return [f"{quantiles.count:,}", *map(shown, times)]
 
 
-def _left(items: Sequence[object], shown: int | None) -> int:
-    return 0 if shown is None else max(0, len(items) - shown)
-
-
 def _listed(counts: Sequence[Count]) -> str:
     return ", ".join(f"{each.count:,} {each.name}" for each in counts)
+
+
+def render(summary: Summary, output: str, console: Console) -> None:
+    """Print `summary` as one of FORMATS. Raises ValueError for another."""
+    match output:
+        case "table" | "wide":
+            print_summary(summary, console, wide=output == "wide")
+        case "json":
+            text = orjson.dumps(summary.to_mapping(), option=orjson.OPT_INDENT_2)
+            _plain(console, text.decode())
+        case "yaml":
+            mapping = orjson.loads(orjson.dumps(summary.to_mapping()))
+            _plain(console, yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True).rstrip())
+        case _:
+            raise ValueError(f"{output!r} is none of {', '.join(FORMATS)}")
+
+
+def _plain(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from replay.results.attempts import Steps, pods_of
 from replay.results.histogram import Histogram
-from replay.results.loops import Loops
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -19,6 +18,8 @@ LOCAL_STORAGE = "local storage limit"
 
 QUEUE_EXCHANGE = "queueExchange"
 """The scheduler's own name for the step in which it asks its queue for pods."""
+LEAST = 3
+"""Evictions of one controller's pods by one signal, from which they count as a loop."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,7 +60,6 @@ class Tally:
         self.rounds = 0
         self._last_round = (0, 0)
         self.instants = 0
-        self.events = 0
         self.pods = 0
         self.namespaces: dict[str, None] = {}
         self.cycles = 0
@@ -83,14 +83,13 @@ class Tally:
         self._priorities: dict[str, int] = {}
 
     def told(self, round_: scheduler_pb2.Round) -> None:
-        """Count a message; several can tell one round. Its events are counted apart."""
+        """Count a message; several can tell one round."""
         self.instants += self.first_ns is None or round_.at_ns != self.last_ns
         self.rounds += self.first_ns is None or (round_.at_ns, round_.round) != self._last_round
         if self.first_ns is None:
             self.first_ns = round_.at_ns
         self.last_ns = round_.at_ns
         self._last_round = (round_.at_ns, round_.round)
-        self.events += len(round_.events)
 
     def pod_added(self, pod: pod_pb2.Pod) -> None:
         """Count a pod that has come into being."""
@@ -125,18 +124,13 @@ class Tally:
             step.pods += len(walls_ns)
         for outcome in outcomes.outcomes:
             if outcome.HasField("refusals"):
-                self._refusals(outcome.refusals)
-            else:
-                self._outcome(outcome)
-
-    def _outcome(self, outcome: scheduler_pb2.Outcome) -> None:
-        if outcome.warnings:
-            self.warnings.update(outcome.warnings)
-        if outcome.HasField("unschedulable"):
-            self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
-
-    def _refusals(self, refusals: scheduler_pb2.Refusals) -> None:
-        self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+                refusals = outcome.refusals
+                self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+                continue
+            if outcome.warnings:
+                self.warnings.update(outcome.warnings)
+            if outcome.HasField("unschedulable"):
+                self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
 
     def _refused(
         self,
@@ -231,3 +225,73 @@ _COUNTED = {
     "evicted": Tally._evicted,
     "finished": Tally._finished,
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop: whose pods, by which signal, how many of them, on which nodes, and how often.
+
+    `every_ns` is the mean simulated time from one eviction to the next.
+    """
+
+    owner: str
+    signal: str
+    evictions: int
+    nodes: tuple[str, ...]
+    every_ns: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    first_ns: int
+    last_ns: int
+    evictions: int = 0
+    nodes: dict[str, None] = field(default_factory=dict)
+
+
+class Loops:
+    """Evict-reschedule loops: a controller's pods evicted one after the other, for one reason.
+
+    A kubelet evicts a pod, its controller makes another, that one comes to a node that will be
+    short of the same thing, and so on, for as long as nothing changes. Users have met it since
+    kubernetes/kubernetes#31778.
+    """
+
+    def __init__(self) -> None:
+        self._owners: dict[str, str] = {}
+        self._series: dict[tuple[str, str], _Series] = {}
+
+    def pod_added(self, uid: str, owner: str) -> None:
+        """Note a pod's controller, as "Kind namespace/name"."""
+        self._owners[uid] = owner
+
+    def pod_gone(self, uid: str) -> None:
+        """Forget a pod."""
+        self._owners.pop(uid, None)
+
+    def evicted(self, at_ns: int, uid: str, signal: str, node_name: str) -> None:
+        """Count an eviction, if the pod has a controller."""
+        owner = self._owners.get(uid)
+        if owner is None:
+            return
+        series = self._series.get((owner, signal))
+        if series is None:
+            series = self._series[owner, signal] = _Series(first_ns=at_ns, last_ns=at_ns)
+        series.evictions += 1
+        series.last_ns = at_ns
+        series.nodes[node_name] = None
+
+    def found(self) -> tuple[Loop, ...]:
+        """Return the loops, those with most evictions first."""
+        loops = [
+            Loop(
+                owner=owner,
+                signal=signal,
+                evictions=series.evictions,
+                nodes=tuple(series.nodes),
+                every_ns=(series.last_ns - series.first_ns) // (series.evictions - 1),
+            )
+            for (owner, signal), series in self._series.items()
+            if series.evictions >= LEAST
+        ]
+        return tuple(sorted(loops, key=lambda each: (-each.evictions, each.owner, each.signal)))

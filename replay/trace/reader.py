@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import orjson
+from google.protobuf import json_format
+
 from replay.trace.compression import ZSTD_MAGIC, head, open_plain
 from replay.trace.errors import TraceError
 from replay.trace.frames import read_frames, starts_like_records
-from replay.trace.lines import read_lines
-from replay.trace.order import OrderCheck
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 _SNIFFED_BYTES = 4096
 _Reading = Callable[[BinaryIO, str], Iterator[tuple[str, Record]]]
+FORMAT_VERSION = 1
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Record]:
@@ -63,3 +66,70 @@ def _checked(file: BinaryIO, path: Path, reading: _Reading) -> Iterator[Record]:
         yield record
     if missing := check.missing():
         raise TraceError(str(path), missing)
+
+
+def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
+    """Yield each record with where it stands; empty lines are skipped."""
+    for number, line in enumerate(file, 1):
+        if line.isspace():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            yield where, json_format.ParseDict(orjson.loads(line), Record())
+        except (orjson.JSONDecodeError, json_format.ParseError) as error:
+            raise TraceError(where, str(error)) from error
+
+
+def line(record: Record) -> bytes:
+    """Return the record as a line with its end: equal records give equal lines."""
+    plain = json_format.MessageToDict(record)
+    return orjson.dumps(plain, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+
+
+class OrderCheck:
+    """Header first, (at_ns, sequence) rising, as many records as counted: for reader and writer."""
+
+    def __init__(self) -> None:
+        self._at_ns = 0
+        self._sequence = 0
+        self._expected: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
+
+    def problem(self, record: Record) -> str:
+        """Return what is wrong with the next record, "" for nothing."""
+        kind, at_ns, sequence = record.WhichOneof("record"), record.at_ns, record.sequence
+        wrong = ""
+        if self._sequence == 0:
+            wrong = self._first(record, kind)
+        elif kind == "header":
+            wrong = "a second header"
+        elif sequence <= self._sequence:
+            wrong = f"sequence {sequence} follows {self._sequence}"
+        elif at_ns < self._at_ns:
+            wrong = f"at_ns {at_ns} follows {self._at_ns}"
+        self._at_ns, self._sequence = at_ns, sequence
+        if self._expected:
+            self._counts[kind or "unknown"] += 1
+        return wrong
+
+    def missing(self) -> str:
+        """Return what is missing at the end, "" for nothing."""
+        if self._sequence == 0:
+            return "no header: the trace is empty"
+        for kind, expected in sorted(self._expected.items()):
+            if self._counts[kind] != expected:
+                return f"{self._counts[kind]} records of kind {kind}, the header counts {expected}"
+        return ""
+
+    def _first(self, record: Record, kind: str | None) -> str:
+        if kind != "header":
+            return f"the first record is a header, not {kind or 'of an unknown kind'}"
+        if record.sequence < 1:
+            return "sequence begins at 1"
+        if record.header.format_version != FORMAT_VERSION:
+            return (
+                f"format_version {record.header.format_version}; this version reads "
+                f"{FORMAT_VERSION}"
+            )
+        self._expected = dict(record.header.counts)
+        return ""

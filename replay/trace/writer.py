@@ -6,16 +6,13 @@ import gzip
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, Protocol, Self, cast
 
 import zstandard
 
 from replay.trace.errors import TraceError
 from replay.trace.frames import FRAME_BYTES, delimited, frame
-from replay.trace.lines import line
-from replay.trace.order import OrderCheck
-from replay.trace.reader import read
+from replay.trace.reader import OrderCheck, line, read
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 
 SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")
@@ -69,12 +66,7 @@ class Writer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

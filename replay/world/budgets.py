@@ -1,4 +1,4 @@
-"""The disruption controller: each budget's status, from the pods as they stand.
+"""Disruption budgets: the controller that keeps their status, and the Eviction API that obeys it.
 
 A budget's status is computed between rounds, for the budgets whose pods have changed. The pods of a
 budget are counted as they come, change and go, so that a change costs the same for ten pods and for
@@ -6,7 +6,7 @@ ten thousand.
 
 Source: kubernetes v1.34 pkg/controller/disruption/disruption.go: trySync, getExpectedPodCount,
 getExpectedScale, countHealthyPods, buildDisruptedPodMap, updatePdbStatus, failSafe (DeletionTimeout
-is 2 min).
+is 2 min); pkg/registry/core/pod/storage/eviction.go, Create, checkAndDecrement, canIgnorePDB.
 """
 
 from __future__ import annotations
@@ -15,25 +15,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replay.world.cluster import Changed, Cluster
+from replay.world.conditions import mark_disrupted
+from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from reprieve.kube.v1alpha1 import pod_pb2, policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.selector import LabelSelectors
 from services.rpc.kube_codec import budget_from_message
-from services.rpc.kube_fields import time_ns
+from services.rpc.kube_fields import set_time, time_ns
 
 DELETION_TIMEOUT_NS = 120 * 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What a budget's status says."""
-
-    healthy: int
-    desired: int
-    expected: int
-    allowed: int
+DISRUPTED_MAX = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +177,11 @@ class DisruptionController:
         if expected is None:
             status.disruptions_allowed = 0
         else:
-            counts = _count(watched, expected, self._doomed(now_ns, watched, granted))
-            status.current_healthy = counts.healthy
-            status.desired_healthy = counts.desired
-            status.expected_pods = counts.expected
-            status.disruptions_allowed = counts.allowed
+            status.current_healthy = watched.healthy - self._doomed(now_ns, watched, granted)
+            status.desired_healthy = _desired(watched.value, expected)
+            status.expected_pods = expected
+            spare = max(0, status.current_healthy - status.desired_healthy)
+            status.disruptions_allowed = spare if expected > 0 else 0
             status.observed_generation = message.metadata.generation
             for name in [name for name in status.disrupted_pods if name not in granted]:
                 del status.disrupted_pods[name]
@@ -273,15 +266,11 @@ class DisruptionController:
         )
 
 
-def _count(watched: _Watched, expected: int, doomed: int) -> Counts:
-    value, healthy = watched.value, watched.healthy - doomed
-    desired = 0
+def _desired(value: PodDisruptionBudget, expected: int) -> int:
+    """Return how many healthy pods a budget asks for, where so many are expected."""
     if value.max_unavailable is not None:
-        desired = max(0, expected - _resolve(value.max_unavailable, expected))
-    elif value.min_available is not None:
-        desired = _resolve(value.min_available, expected)
-    allowed = max(0, healthy - desired) if expected > 0 else 0
-    return Counts(healthy=healthy, desired=desired, expected=expected, allowed=allowed)
+        return max(0, expected - _resolve(value.max_unavailable, expected))
+    return 0 if value.min_available is None else _resolve(value.min_available, expected)
 
 
 def _keep_status(
@@ -308,3 +297,71 @@ def _is_covered(value: PodDisruptionBudget, pod: PodRecord) -> bool:
 def _resolve(amount: IntOrPercent, total: int) -> int:
     """Return a count; percentages round up (intstr.GetScaledValueFromIntOrPercent, roundUp)."""
     return -(-total * amount.amount // 100) if amount.percent else amount.amount
+
+
+class Evictions:
+    """Evicts pods where their budgets allow it."""
+
+    def __init__(self, cluster: Cluster, lives: Lives, budgets: DisruptionController) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        self._budgets = budgets
+
+    def evict(self, now_ns: int, pod: PodRecord, cause: str) -> str:
+        """Evict a pod, and answer why it is refused (a 429, or a 500), "" where it is not."""
+        refusal = self.refusal(pod)
+        if refusal:
+            return refusal
+        for key in self._binding(pod):
+            status = self._cluster.budgets[key].status
+            status.disruptions_allowed -= 1
+            set_time(status.disrupted_pods[pod.message.metadata.name], now_ns)
+            self._cluster.put_budget(now_ns, self._cluster.budgets[key])
+            self._cluster.changed.budgets[key] = None
+        why = "Eviction API: evicting"
+        mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
+        self._lives.delete(now_ns, pod, None, cause)
+        return ""
+
+    def refusal(self, pod: PodRecord) -> str:
+        """Return why a pod would not be evicted now, "" where it would be."""
+        keys = self._binding(pod)
+        if len(keys) > 1:
+            return (
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+                "does not support."
+            )
+        return _refusal(self._cluster.budgets[keys[0]]) if keys else ""
+
+    def _binding(self, pod: PodRecord) -> list[str]:
+        """Return the budgets that an eviction of the pod uses up."""
+        phase = pod.message.status.phase
+        if pod.is_terminal or pod.is_terminating or phase == "Pending":
+            return []
+        keys = self._budgets.covering(pod)
+        if len(keys) == 1 and not pod.is_ready and _spares(self._cluster.budgets[keys[0]]):
+            return []
+        return keys
+
+
+def _spares(budget: policy_pb2.PodDisruptionBudget) -> bool:
+    """Tell whether pods that are not ready may go without being counted."""
+    status = budget.status
+    if budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow":
+        return True
+    return status.current_healthy >= status.desired_healthy > 0
+
+
+def _refusal(budget: policy_pb2.PodDisruptionBudget) -> str:
+    name, status = budget.metadata.name, budget.status
+    if status.observed_generation < budget.metadata.generation:
+        return f"The disruption budget {name} is still being processed by the server."
+    if len(status.disrupted_pods) > DISRUPTED_MAX:
+        return f"The disruption budget {name} has too many disruptions that are not over."
+    if status.disruptions_allowed <= 0:
+        return (
+            "Cannot evict pod as it would violate the pod's disruption budget. The disruption "
+            f"budget {name} needs {status.desired_healthy} healthy pods and has "
+            f"{status.current_healthy} currently"
+        )
+    return ""

@@ -14,7 +14,14 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from replay.world import pod_status
-from replay.world.pod_record import PodRecord, controller_uid, keep_own, stamp, status_event
+from replay.world.pod_record import (
+    PodRecord,
+    controller_uid,
+    keep_own,
+    object_ref,
+    stamp,
+    status_event,
+)
 from reprieve.kube.v1alpha1 import (
     meta_pb2,
     node_pb2,
@@ -246,14 +253,8 @@ class Cluster:
         """Take a disruption budget out; an unknown one is accepted."""
         budget = self.budgets.pop(key, None)
         if budget is not None:
-            self._event(now_ns).delete.CopyFrom(
-                object_ref_pb2.ObjectRef(
-                    kind="PodDisruptionBudget",
-                    namespace=budget.metadata.namespace,
-                    name=budget.metadata.name,
-                    uid=budget.metadata.uid,
-                )
-            )
+            ref = object_ref("PodDisruptionBudget", budget.metadata)
+            self._event(now_ns).delete.CopyFrom(ref)
 
     def put_other(self, now_ns: int, message: object_pb2.Object, *, is_new: bool) -> None:
         """Tell of an object that the world itself does not read."""

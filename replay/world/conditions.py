@@ -46,6 +46,11 @@ def set_pod_condition(
     return True
 
 
+def mark_disrupted(status: pod_pb2.PodStatus, now_ns: int, reason: str, message: str) -> None:
+    """Write who ends a pod, and why."""
+    set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
+
+
 def ready_since_ns(status: pod_pb2.PodStatus) -> int:
     """Return since when a pod whose condition Ready holds is ready, ns since the Unix epoch."""
     return next(

@@ -13,17 +13,15 @@ from typing import Protocol
 from replay.world.cluster import Changed, Cluster
 from replay.world.journal import Journal
 from replay.world.lives import Lives
-from replay.world.pod_record import controller_uid
+from replay.world.pod_record import controller_uid, object_ref
 from replay.world.timeline import Timeline
-from replay.world.workloads.claims import Claims
 from replay.world.workloads.cron_jobs import CronJobs
 from replay.world.workloads.daemon_sets import DaemonSets
 from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import PodMaker
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
-from replay.world.workloads.stateful_sets import StatefulSets
+from replay.world.workloads.stateful_sets import Claims, StatefulSets
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.trace.v1alpha1 import trace_pb2
 
 KINDS = {
@@ -46,8 +44,8 @@ _Spread = workloads_pb2.ReplicaSet | workloads_pb2.ReplicationController | workl
 
 
 class _OfPods(Protocol):
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete an object and, in the background, its pods."""
+    def remove(self, uid: str) -> None:
+        """Forget an object, whose pods are then deleted."""
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Do what an object asks for; answer whether it must be looked at again at once."""
@@ -60,6 +58,7 @@ class Controllers:
         self, cluster: Cluster, lives: Lives, journal: Journal, timeline: Timeline
     ) -> None:
         self._cluster = cluster
+        self._lives = lives
         self.claims = Claims(cluster)
         self._maker = PodMaker(cluster, lives, journal)
         self._replica_sets = ReplicaSets(cluster, lives, self._maker)
@@ -133,8 +132,7 @@ class Controllers:
         if self.uid_of(kind, meta.namespace, meta.name) == uid:
             del self._uids[kind, meta.namespace, meta.name]
         if self._told.pop(uid, None) is not None:
-            ref = ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name, uid=uid)
-            self._cluster.remove_other(now_ns, ref)
+            self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             del self._cluster.deployments[uid]
             for each in self._replica_sets.of(uid):
@@ -143,7 +141,9 @@ class Controllers:
             for job_uid in self._cron_jobs.remove(uid):
                 self.remove(now_ns, job_uid)
         else:
-            self._of_pods[kind].remove(now_ns, uid)
+            self._of_pods[kind].remove(uid)
+            for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
+                self._lives.delete(now_ns, pod, None, "deleted")
 
     def look(self, uid: str) -> None:
         """Look at a controller again, as its time has come."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from replay.world.pod_record import PodRecord
+from replay.world.pod_record import PodRecord, object_ref
 from reprieve.eviction.v1alpha1 import eviction_pb2
 from reprieve.kube.v1alpha1 import object_ref_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
@@ -107,13 +107,7 @@ class Journal:
             nominated.decided_by = preemption.decided_by
             nominated.candidates = preemption.candidates
             nominated.budget_violations = preemption.budget_violations
-            for victim in preemption.victims:
-                nominated.victims.add(
-                    kind="Pod",
-                    namespace=victim.pod.namespace,
-                    name=victim.pod.name,
-                    uid=victim.pod.uid,
-                )
+            nominated.victims.extend(object_ref("Pod", each.pod) for each in preemption.victims)
         self._sink(entry)
 
     def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:
@@ -193,11 +187,8 @@ class Journal:
 
 
 def _ranked(place: eviction_pb2.RankedPod) -> trace_pb2.RankedPod:
-    pod = object_ref_pb2.ObjectRef(
-        kind="Pod", namespace=place.pod.namespace, name=place.pod.name, uid=place.pod.uid
-    )
     return trace_pb2.RankedPod(
-        pod=pod,
+        pod=object_ref("Pod", place.pod),
         priority=place.priority,
         usage=place.usage if place.HasField("usage") else None,
         request=place.request,

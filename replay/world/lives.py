@@ -11,7 +11,6 @@ pkg/registry/core/pod/strategy.go (CheckGracefulDelete), apiserver pkg/registry/
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -19,14 +18,15 @@ from replay.world import pod_status
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.annotations import annotate_life, annotated_usage
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition
+from replay.world.conditions import mark_disrupted, set_pod_condition
 from replay.world.images import ImagePulls
 from replay.world.journal import Journal
 from replay.world.models import SECOND_NS, Models
 from replay.world.pod_record import PodRecord, new_pod
-from replay.world.restarts import FORGET_NS, crash_backoff_ns, runs_again
+from replay.world.pod_status import FORGET_NS, crash_backoff_ns, runs_again
 from replay.world.timeline import Kind, Timeline
 from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1alpha1.eviction_service_pb2 import AdmitResponse
 from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -39,14 +39,6 @@ from services.rpc.kube_spec import PodSpecInterner
 _KILLED_EXIT_CODE = 137
 _OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH, Kind.RESTART})
 _ENDS = frozenset({"OnFailure", "Never"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Why a kubelet does not take a pod: in one word, and in its own words."""
-
-    reason: str
-    message: str
 
 
 class Admitted(NamedTuple):
@@ -76,7 +68,7 @@ class Lives:
         self._specs = PodSpecInterner()
         self.images = ImagePulls(cluster, models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
-        self.refusal: Callable[[PodRecord], Refusal | None] = lambda _pod: None
+        self.refusal: Callable[[PodRecord], AdmitResponse | None] = lambda _pod: None
 
     def check(self, message: pod_pb2.Pod) -> None:
         """Refuse what no service could read. Raises FieldError, naming the field."""
@@ -157,9 +149,7 @@ class Lives:
         match kind:
             case Kind.KUBELET_SEES:
                 self._kubelet_sees(now_ns, pod)
-            case Kind.START:
-                self._start(now_ns, pod)
-            case Kind.RESTART:
+            case Kind.START | Kind.RESTART:
                 self._start(now_ns, pod)
             case Kind.FINISH:
                 self._finish(now_ns, pod)
@@ -227,7 +217,7 @@ class Lives:
             reason, message = "DeletionByPodGC", "PodGC: node no longer exists"
             status = pod.message.status
             status.phase = "Failed"
-            set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
+            mark_disrupted(status, now_ns, reason, message)
         self._remove(now_ns, pod)
 
     # Steps
@@ -256,7 +246,7 @@ class Lives:
         pulled_ns = self.images.ready_ns(now_ns, pod.message)
         return pulled_ns - now_ns + self._models.start_delay_ns
 
-    def _reject(self, now_ns: int, pod: PodRecord, refusal: Refusal) -> None:
+    def _reject(self, now_ns: int, pod: PodRecord, refusal: AdmitResponse) -> None:
         """Fail a pod that its kubelet does not take."""
         self._timeline.cancel_pod(pod.uid)
         pod_status.rejected(now_ns, pod.message, refusal.reason, refusal.message)

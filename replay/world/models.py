@@ -1,14 +1,20 @@
 """The world's models: what a replay assumes where a trace does not say.
 
-Each has a name, a default and a source; a recorded value always wins over a model. model_table.py
-reads and lists them by name.
+Each has a name, a default, a source and a way to write its value or to switch it off; a recorded
+value always wins over a model.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from replay.world.durations import duration_ns, shown
 
 SECOND_NS = 1_000_000_000
+OFF = "off"
+_DIGITS_MAX = 9
+_UNTIL_DELETED = "until the pod is deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,3 +58,159 @@ DEFAULT_GRACE_S = 30
 
 Source: kubernetes v1.34 pkg/apis/core/v1/defaults.go, SetDefaults_PodSpec.
 """
+
+
+class ModelError(ValueError):
+    """A model or a value that is none; the text is for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """A model; `off` is what its field is when it is switched off, and `when_off` what that means.
+
+    `read` makes its field's value of a text (ValueError where it is none), `show` the reverse.
+    """
+
+    name: str
+    field: str
+    meaning: str
+    source: str
+    off: int | bool | None
+    when_off: str
+    read: Callable[[str], int | bool]
+    show: Callable[[int], str]
+
+    def shown(self, models: Models) -> str:
+        """Return the model's value as it would be given."""
+        value = getattr(models, self.field)
+        return OFF if value == self.off else self.show(value)
+
+
+def _seconds(text: str) -> int:
+    length_ns = duration_ns(text)
+    if length_ns % SECOND_NS:
+        raise ValueError(f"{text!r} is no number of whole seconds")
+    return length_ns // SECOND_NS
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX or int(text) < 1:
+        raise ValueError(f"{text!r} is no number of 1 to {'9' * _DIGITS_MAX}")
+    return int(text)
+
+
+def _on(text: str) -> bool:
+    if text != "on":
+        raise ValueError(f"{text!r} is neither on nor {OFF}")
+    return True
+
+
+def _time(
+    name: str, meaning: str, source: str, *, off: int | None = 0, when_off: str = "no time"
+) -> Model:
+    """Return a model whose value is a length of time and whose field is named after it."""
+    return Model(
+        name=name,
+        field=f"{name.replace('-', '_')}_ns",
+        meaning=meaning,
+        source=source,
+        off=off,
+        when_off=when_off,
+        read=duration_ns,
+        show=shown,
+    )
+
+
+_MODELS = (
+    _time("start-delay", "from bound to Running, where the trace does not say", "assumed"),
+    _time(
+        "image-pull",
+        "added to that for each image that the node does not hold; a node pulls one by one",
+        "kubelet v1.34, serializeImagePulls",
+    ),
+    _time(
+        "service-time",
+        "how long a pod with restartPolicy OnFailure or Never runs, where nothing tells",
+        "assumed",
+        off=None,
+        when_off=_UNTIL_DELETED,
+    ),
+    _time(
+        "shutdown",
+        "from the request to stop to a pod's end, at most its grace period",
+        "assumed",
+        off=None,
+        when_off="the whole grace period, as where SIGTERM is ignored",
+    ),
+    _time(
+        "node-grace",
+        "how long a silent node is waited for before it is unreachable",
+        "kube-controller-manager v1.34, --node-monitor-grace-period",
+    ),
+    Model(
+        name="taint-eviction",
+        field="toleration_s",
+        meaning="how long pods that say nothing of it stay on nodes that are not ready",
+        source="kube-apiserver v1.34, --default-unreachable-toleration-seconds; tainteviction",
+        off=None,
+        when_off="NoExecute taints take nobody",
+        read=_seconds,
+        show=lambda seconds: shown(seconds * SECOND_NS),
+    ),
+    _time(
+        "pod-gc",
+        "how long the pods of a node that has gone are there",
+        "podgc v1.34: a quarantine of 40 s, looked at every 20 s",
+        when_off="they go with their node",
+    ),
+    Model(
+        name="terminated-pod-gc",
+        field="ended_pods_max",
+        meaning="how many pods that have ended are kept; of more, evicted and then old ones go",
+        source="kube-controller-manager v1.34, --terminated-pod-gc-threshold; podgc",
+        off=0,
+        when_off="they stay until they are deleted",
+        read=_count,
+        show=str,
+    ),
+    _time(
+        "cycle-cost",
+        "what a scheduling cycle takes; the scheduler then takes one pod after the other",
+        "measured: kube-scheduler's scheduler_scheduling_algorithm_duration_seconds",
+    ),
+    _time(
+        "bind-cost",
+        "what a binding takes, beside the cycles that follow",
+        "measured: kube-scheduler's scheduler_framework_extension_point_duration_seconds of Bind",
+    ),
+    Model(
+        name="eviction",
+        field="eviction",
+        meaning="node-pressure eviction, where the trace tells what pods use",
+        source="kubelet v1.32, eviction manager",
+        off=False,
+        when_off="nobody is evicted by a kubelet",
+        read=_on,
+        show=lambda _: "on",
+    ),
+)
+MODELS: Mapping[str, Model] = {each.name: each for each in _MODELS}
+"""All models by name, in the order in which people read them."""
+
+
+def with_values(models: Models, given: Iterable[str]) -> Models:
+    """Return `models` with NAME=VALUE texts applied in order. Raises ModelError."""
+    for text in given:
+        name, equals, value = text.partition("=")
+        model = MODELS.get(name)
+        if model is None:
+            known = ", ".join(MODELS)
+            raise ModelError(f"there is no model {name!r}; the models are {known}")
+        if not equals or not value:
+            raise ModelError(f"{text!r} gives no value; write {name}={model.shown(Models())}")
+        try:
+            read = model.off if value == OFF else model.read(value)
+        except ValueError as error:
+            raise ModelError(f"model {name}: {error}, or {OFF} ({model.when_off})") from error
+        models = replace(models, **{model.field: read})  # type: ignore[arg-type] # by the table
+    return models

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.world.cluster import Cluster
-from replay.world.conditions import set_pod_condition
+from replay.world.conditions import mark_disrupted, set_pod_condition
 from replay.world.journal import Journal
 from replay.world.lives import Lives
+from replay.world.models import Models
 from replay.world.pod_record import PodRecord
+from replay.world.timeline import Kind, Timeline
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
@@ -177,14 +179,8 @@ class Outcomes:
         if victim.is_terminating:
             return
         scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
-        set_pod_condition(
-            victim.message.status,
-            "DisruptionTarget",
-            "True",
-            now_ns,
-            "PreemptionByScheduler",
-            f"{scheduler_name}: {_PREEMPTING}",
-        )
+        why = f"{scheduler_name}: {_PREEMPTING}"
+        mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
         self._journal.preempted(now_ns, victim, preemptor, violates=violates)
         self._lives.delete(now_ns, victim, None, "preempted")
 
@@ -192,3 +188,67 @@ class Outcomes:
 def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:
     """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
     return verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None
+
+
+class Costs:
+    """What cycles and bindings cost in simulated time: outcomes wait until theirs has come.
+
+    With a cost of cycles the scheduler takes one pod at a time: what happens while it is at it is
+    told when the cycle is over, and so is what the cycle decided. A binding is carried out a
+    binding's cost after its cycle, while the next cycles go on, as upstream's bindings do beside
+    the cycles. Decisions are then those of a scheduler that is as slow, whatever the size of its
+    batches.
+
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, ScheduleOne (cycles one after the other,
+    each binding in a goroutine of its own).
+    """
+
+    def __init__(self, timeline: Timeline, models: Models) -> None:
+        self._timeline = timeline
+        self._cycle_ns = models.cycle_cost_ns
+        self._bind_ns = models.bind_cost_ns
+        self._held: dict[str, scheduler_pb2.Outcome] = {}
+        self._count = 0
+        self._busy_until_ns = 0
+
+    @property
+    def one_by_one(self) -> bool:
+        """Tell whether the scheduler is to take one pod at a time."""
+        return self._cycle_ns > 0
+
+    def is_busy(self, now_ns: int) -> bool:
+        """Tell whether the scheduler is still at a cycle."""
+        return now_ns < self._busy_until_ns
+
+    def next_ns(self, wakeup_ns: int) -> int | None:
+        """Return when the scheduler can next be woken that asked for `wakeup_ns` (0: never)."""
+        return max(wakeup_ns, self._busy_until_ns) if wakeup_ns else None
+
+    def ready(
+        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
+    ) -> list[scheduler_pb2.Outcome]:
+        """Return the outcomes of a round that are carried out now, and keep the others."""
+        now = []
+        for outcome in outcomes:
+            pods = len(outcome.refusals.uids) or 1
+            self._busy_until_ns = max(now_ns, self._busy_until_ns) + self._cycle_ns * pods
+            binds = outcome.HasField("bind")
+            at_ns = self._busy_until_ns + (self._bind_ns if binds else 0)
+            if self._cycle_ns:
+                self._plan(self._busy_until_ns)
+            if at_ns > now_ns:
+                self._held[self._plan(at_ns)] = outcome
+            else:
+                now.append(outcome)
+        return now
+
+    def due(self, key: str) -> list[scheduler_pb2.Outcome]:
+        """Return the outcome that is carried out with an action, none for a cycle's end alone."""
+        held = self._held.pop(key, None)
+        return [] if held is None else [held]
+
+    def _plan(self, at_ns: int) -> str:
+        self._count += 1
+        key = str(self._count)
+        self._timeline.plan(at_ns, Kind.CYCLE, key)
+        return key

@@ -88,11 +88,17 @@ class PodRecord:
     def object_ref(self) -> object_ref_pb2.ObjectRef:
         """Return its name for logs, which is made once: nobody may change it."""
         if self._named is None:
-            meta = self.message.metadata
-            self._named = object_ref_pb2.ObjectRef(
-                kind="Pod", namespace=meta.namespace, name=meta.name, uid=self.uid
-            )
+            self._named = object_ref("Pod", self.message.metadata)
         return self._named
+
+
+def object_ref(
+    kind: str, named: meta_pb2.ObjectMeta | session_pb2.PodRef
+) -> object_ref_pb2.ObjectRef:
+    """Return an object's name for logs and events."""
+    return object_ref_pb2.ObjectRef(
+        kind=kind, namespace=named.namespace, name=named.name, uid=named.uid
+    )
 
 
 def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:

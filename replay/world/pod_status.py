@@ -1,7 +1,12 @@
-"""What each step of a pod's life writes into its status.
+"""What each step of a pod's life writes into its status, and when its containers run again.
+
+The first restart is at once. A run of more than ten minutes, after which upstream forgets the
+backoff, forgets it here, too.
 
 Source: kubernetes v1.34 pkg/registry/core/pod/storage/storage.go,
-BindingREST.setPodNodeAndMetadata; pkg/kubelet/kubelet_pods.go, generateAPIPodStatus.
+BindingREST.setPodNodeAndMetadata; pkg/kubelet/kubelet_pods.go, generateAPIPodStatus; kubelet.go,
+MaxContainerBackOff, backOffPeriod; container/helpers.go, ShouldContainerBeRestarted;
+kuberuntime/kuberuntime_manager.go, doBackOff.
 """
 
 from __future__ import annotations
@@ -9,11 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.world.conditions import set_pod_condition
+from replay.world.models import SECOND_NS
 from reprieve.kube.v1alpha1 import pod_pb2
 from services.rpc.kube_fields import set_time
 
 Write = Callable[[int, pod_pb2.Pod], None]
 """Writes a step that is taken at a time (ns since the Unix epoch) into the pod's status."""
+BACKOFF_NS = 10 * SECOND_NS
+BACKOFF_MAX_NS = 300 * SECOND_NS
+FORGET_NS = 2 * BACKOFF_MAX_NS
 
 
 def scheduled(now_ns: int, pod: pod_pb2.Pod) -> None:
@@ -93,3 +102,17 @@ def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
     del status.container_statuses[:]
     for container in pod.spec.containers:
         status.container_statuses.add(name=container.name)
+
+
+def runs_again(restart_policy: str, exit_code: int) -> bool:
+    """Tell whether containers that exited run again; an empty policy is Always."""
+    if restart_policy == "Never":
+        return False
+    return restart_policy != "OnFailure" or exit_code != 0
+
+
+def crash_backoff_ns(restarts: int) -> int:
+    """Return the wait before the next restart after so many in a row, ns."""
+    if restarts < 1:
+        return 0
+    return min(BACKOFF_NS << min(restarts - 1, 16), BACKOFF_MAX_NS)

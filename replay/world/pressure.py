@@ -26,7 +26,7 @@ from replay.world.conditions import mark_pressure
 from replay.world.foresight import Foresight
 from replay.world.growth import UsageRule
 from replay.world.journal import Journal
-from replay.world.lives import Lives, Refusal
+from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
@@ -124,7 +124,7 @@ class Pressure:
         """Tell whether it may come to matter what is used on the pod's node."""
         return self._backend is not None and self._profiles.may_tell(pod)
 
-    def refusal(self, pod: PodRecord) -> Refusal | None:
+    def refusal(self, pod: PodRecord) -> eviction_service_pb2.AdmitResponse | None:
         """Return why the kubelet of a pod's node does not take it, None where it does.
 
         A node that is not under pressure takes every pod. Source: kubernetes v1.32
@@ -134,7 +134,7 @@ class Pressure:
         if self._backend is None or kubelet is None or not kubelet.under:
             return None
         said = self._backend.admit(pod.node_name, pod.message)
-        return None if said.admit else Refusal(reason=said.reason, message=said.message)
+        return None if said.admit else said
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that came, changed, or whose own usage is told."""

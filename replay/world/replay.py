@@ -10,23 +10,21 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from replay.world.admission import PriorityAdmission
-from replay.world.budgets import DisruptionController
+from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
-from replay.world.costs import Costs
-from replay.world.evictions import Evictions
 from replay.world.growth import UsageRule
 from replay.world.inputs import Inputs
 from replay.world.journal import FailedSink, Journal, Sink
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS, Models
 from replay.world.node_lives import NODE_KINDS, NodeLives
-from replay.world.outcomes import Outcomes
+from replay.world.outcomes import Costs, Outcomes
 from replay.world.pod_gc import PodGarbageCollection
 from replay.world.pod_record import PodRecord
 from replay.world.pressure import EvictionBackend, Pressure
@@ -93,7 +91,7 @@ class Replay:
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
         self._costs = Costs(self.timeline, models)
-        self._told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
+        self.told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
         self.journal = Journal(sink, failed)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
@@ -103,7 +101,7 @@ class Replay:
         )
         self._outcomes = Outcomes(self.cluster, self._lives, self.journal)
         backend = eviction if models.eviction else None
-        self._pressure = Pressure(
+        self.pressure = Pressure(
             self.cluster, self.timeline, self._lives, self.journal, backend, usage
         )
         self._evictions = Evictions(self.cluster, self._lives, self._budgets)
@@ -113,7 +111,7 @@ class Replay:
             self.timeline,
             self._lives,
             self._controllers,
-            self._pressure,
+            self.pressure,
             self._evictions,
             models=models,
             journal=self.journal,
@@ -127,11 +125,11 @@ class Replay:
             self._controllers,
             self._budgets,
             self.admission,
-            self._pressure,
+            self.pressure,
             self.journal,
             nodes=self._nodes,
         )
-        self._windows = Windows(
+        self.windows = Windows(
             self.cluster,
             self.timeline,
             self._lives,
@@ -150,27 +148,7 @@ class Replay:
     @property
     def rounds(self) -> int:
         """Return how many rounds were told."""
-        return self._told.count
-
-    @property
-    def messages(self) -> int:
-        """Return how many messages told them."""
-        return self._told.messages
-
-    @property
-    def windows_ended(self) -> Mapping[str, int]:
-        """Return how many windows of rounds ended, by what ended them."""
-        return self._windows.ended
-
-    @property
-    def is_ahead(self) -> bool:
-        """Tell whether the scheduler has been told, and has decided, more than was carried out."""
-        return self._told.is_ahead
-
-    @property
-    def eviction_not_judged(self) -> str:
-        """Return why no eviction could be decided, "" where one could."""
-        return self._pressure.not_judged
+        return self.told.count
 
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> End:
         """Play the trace to its end and say why it ended. Raises LoopError."""
@@ -180,10 +158,10 @@ class Replay:
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
-                self._told.finish()
+                self.told.finish()
                 if end is End.SETTLED and self._controllers.has_cron_jobs:
                     self.journal.note("cron-jobs", _CRON_JOBS)
-                if end is End.SETTLED and self._pressure.goes_round:
+                if end is End.SETTLED and self.pressure.goes_round:
                     self.journal.note("usage", _GROWING_AGAIN)
                 return end
             self.now_ns = at_ns
@@ -229,19 +207,19 @@ class Replay:
                 raise LoopError(self._loop_text(now_ns))
             is_busy = self._costs.is_busy(now_ns)
             tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns and not is_busy
-            self._told.begin(now_ns, number, tick=tick)
+            self.told.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
             urgency = self.cluster.urgency
             if is_busy:
-                self._told.hold(self.cluster.take_events(), urgency)
-            elif self._told.must_be_told(urgency):
+                self.told.hold(self.cluster.take_events(), urgency)
+            elif self.told.must_be_told(urgency):
                 self._carry_out(now_ns, source)
                 continue
             else:
-                self._told.wait(self.cluster.take_events())
-            if self._pressure.has_due:
-                self._pressure.step(now_ns)
+                self.told.wait(self.cluster.take_events())
+            if self.pressure.has_due:
+                self.pressure.step(now_ns)
             elif self.timeline.next_ns() != now_ns:
                 break
         seen = (self.cluster.snapshot_version, self.cluster.enlisted)
@@ -256,7 +234,7 @@ class Replay:
         due = self.timeline.take_due(now_ns)
         for action in due:
             if action.kind is Kind.STEP and not self._nodes.is_silent(action.key):
-                self._pressure.take_due(action.key)
+                self.pressure.take_due(action.key)
         for action in due:
             self._act(now_ns, action)
             self._send_ahead()
@@ -265,7 +243,7 @@ class Replay:
         """Let the scheduler begin with a long round's events."""
         busy = self._costs.is_busy(self.now_ns)
         if len(self.cluster.events) >= EVENTS_PER_MESSAGE and not busy:
-            self._told.send(self.cluster.take_events())
+            self.told.send(self.cluster.take_events())
 
     def _act(self, now_ns: int, action: Action) -> None:
         match action.kind:
@@ -273,12 +251,12 @@ class Replay:
                 self._budgets.recheck(action.key)
             case Kind.USAGE:
                 if not self._nodes.is_silent(action.key):
-                    self._pressure.look(now_ns, action.key)
+                    self.pressure.look(now_ns, action.key)
             case Kind.STEP:
                 pass
             case Kind.CYCLE:
                 answers = self._outcomes.apply(now_ns, self._costs.due(action.key))
-                self._told.answer_late(now_ns, answers)
+                self.told.answer_late(now_ns, answers)
             case Kind.POD_GC:
                 self._pod_gc.collect(now_ns)
             case Kind.LOOK:
@@ -312,31 +290,31 @@ class Replay:
 
     def _carry_out(self, now_ns: int, source: _Source) -> None:
         """End the round: carry out its outcomes, whose effects belong to the next one."""
-        window = self._window(now_ns, source) if self._told.may_look_ahead else ()
-        told = self._told.outcomes(
+        window = self._window(now_ns, source) if self.told.may_look_ahead else ()
+        told = self.told.outcomes(
             self.cluster.take_events(),
             window,
-            meanwhile=lambda: self._windows.read_on(source.ahead()),
+            meanwhile=lambda: self.windows.read_on(source.ahead()),
         )
         for outcomes in told:
-            if not self._told.is_ahead:
-                self._windows.close(self._told.left)
+            if not self.told.is_ahead:
+                self.windows.close(self.told.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)
-            self._told.answer(now_ns, self._outcomes.apply(now_ns, ready))
+            self.told.answer(now_ns, self._outcomes.apply(now_ns, ready))
             self._wakeup_ns = outcomes.next_wakeup_ns
 
     def _window(self, now_ns: int, source: _Source) -> Sequence[Foreseen]:
         """Return the rounds that will follow the one that is about to be told."""
         if not self._foresees or not (self._taints.is_idle and self._nodes.all_report):
             return ()
-        return self._windows.foresee(now_ns, source.ahead(), self._stop_ns)
+        return self.windows.foresee(now_ns, source.ahead(), self._stop_ns)
 
     def _is_plain(self, pod: PodRecord) -> bool:
         """Tell whether nothing looks at a pod but its kubelet."""
-        return not (pod.owner_uid or self._budgets.covering(pod) or self._pressure.may_concern(pod))
+        return not (pod.owner_uid or self._budgets.covering(pod) or self.pressure.may_concern(pod))
 
     def _loop_text(self, now_ns: int) -> str:
-        told = dict.fromkeys(name for event in self._told.last_events if (name := _pod_name(event)))
+        told = dict.fromkeys(name for event in self.told.last_events if (name := _pod_name(event)))
         names = ", ".join(itertools.islice(told, 5))
         return (
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.world.cluster import Changed, Cluster
-from replay.world.conditions import set_pod_condition
+from replay.world.conditions import mark_disrupted
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
@@ -64,14 +64,8 @@ class TaintEviction:
         """Delete a pod that has put up with its node's taints for long enough."""
         if pod.is_terminating or pod.is_terminal:
             return
-        set_pod_condition(
-            pod.message.status,
-            "DisruptionTarget",
-            "True",
-            now_ns,
-            "DeletionByTaintManager",
-            "Taint manager: deleting due to NoExecute taint",
-        )
+        why = "Taint manager: deleting due to NoExecute taint"
+        mark_disrupted(pod.message.status, now_ns, "DeletionByTaintManager", why)
         self._lives.delete(now_ns, pod, None, "taint")
 
     def _look_at(self, now_ns: int, uids: Iterable[str]) -> None:

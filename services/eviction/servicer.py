@@ -178,7 +178,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         self, request_iterator: AsyncIterator[pb.RestoreRequest], context: _Context
     ) -> pb.RestoreResponse:
         """Put a saved session in the place of the one of its name."""
-        info, plain = await read_checkpoint(SERVICE, _chunks(request_iterator))
+        chunks = (request.chunk async for request in request_iterator)
+        info, plain = await read_checkpoint(SERVICE, chunks)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
         session = restore_session(self._sessions, info, fleet)
@@ -240,10 +241,3 @@ def _clock(session: Session[Fleet]) -> Clock | None:
 def _latest_ns(session: Session[Fleet], operations: Sequence[Operation]) -> int:
     times_ns = [each.now_ns for each in operations if isinstance(each, Step)]
     return max(session.at_ns, *times_ns) if times_ns else session.at_ns
-
-
-async def _chunks(
-    requests: AsyncIterator[pb.RestoreRequest],
-) -> AsyncIterator[session_pb2.CheckpointChunk]:
-    async for request in requests:
-        yield request.chunk

@@ -56,6 +56,15 @@ class _Request(Protocol):
     def at_ns(self) -> int: ...
 
 
+def _unary(name: str, response: type[Message]) -> Any:
+    """Return the method that answers the unary operation `name` with a `response`."""
+
+    async def call(self: SchedulingQueueServicer, request: _Request, _context: _Context) -> Message:
+        return self.apply(name, request, response)
+
+    return call
+
+
 class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServicer):
     """All sessions of one process; one event loop runs it, so nothing is locked.
 
@@ -105,107 +114,26 @@ class SchedulingQueueServicer(queue_service_pb2_grpc.SchedulingQueueServiceServi
             for owner, stamp in held.items():
                 self._left(owner, stamp)
 
-    async def Add(self, request: pb.AddRequest, context: _Context) -> pb.AddResponse:
-        """Put a new pending pod into the queue."""
-        return self.apply("add", request, pb.AddResponse)
-
-    async def Update(self, request: pb.UpdateRequest, context: _Context) -> pb.UpdateResponse:
-        """Take over a changed pod."""
-        return self.apply("update", request, pb.UpdateResponse)
-
-    async def Delete(self, request: pb.DeleteRequest, context: _Context) -> pb.DeleteResponse:
-        """Take a pod out."""
-        return self.apply("delete", request, pb.DeleteResponse)
-
-    async def Pop(self, request: pb.PopRequest, context: _Context) -> pb.PopResponse:
-        """Take the next pod."""
-        return self.apply("pop", request, pb.PopResponse)
-
-    async def CommitPop(
-        self, request: pb.CommitPopRequest, context: _Context
-    ) -> pb.CommitPopResponse:
-        """Take the next pod if it is the one named."""
-        return self.apply("commit_pop", request, pb.CommitPopResponse)
-
-    async def AddUnschedulable(
-        self, request: pb.AddUnschedulableRequest, context: _Context
-    ) -> pb.AddUnschedulableResponse:
-        """Take a popped pod back."""
-        return self.apply("add_unschedulable", request, pb.AddUnschedulableResponse)
-
-    async def CommitUnschedulable(
-        self, request: pb.CommitUnschedulableRequest, context: _Context
-    ) -> pb.CommitUnschedulableResponse:
-        """Take the next pods and give them back."""
-        return self.apply("commit_unschedulable", request, pb.CommitUnschedulableResponse)
-
-    async def Done(self, request: pb.DoneRequest, context: _Context) -> pb.DoneResponse:
-        """End a pop."""
-        return self.apply("done", request, pb.DoneResponse)
-
-    async def Move(self, request: pb.MoveRequest, context: _Context) -> pb.MoveResponse:
-        """Move unschedulable pods on an event."""
-        return self.apply("move", request, pb.MoveResponse)
-
-    async def AssignedPodAdd(
-        self, request: pb.AssignedPodAddRequest, context: _Context
-    ) -> pb.AssignedPodAddResponse:
-        """Move the pods whose affinity a new assigned pod meets."""
-        return self.apply("assigned_pod_add", request, pb.AssignedPodAddResponse)
-
-    async def AssignedPodUpdate(
-        self, request: pb.AssignedPodUpdateRequest, context: _Context
-    ) -> pb.AssignedPodUpdateResponse:
-        """Move the pods whose affinity a changed assigned pod meets."""
-        return self.apply("assigned_pod_update", request, pb.AssignedPodUpdateResponse)
-
-    async def Nominate(self, request: pb.NominateRequest, context: _Context) -> pb.NominateResponse:
-        """Nominate a pod to a node."""
-        return self.apply("nominate", request, pb.NominateResponse)
-
-    async def DeleteNomination(
-        self, request: pb.DeleteNominationRequest, context: _Context
-    ) -> pb.DeleteNominationResponse:
-        """Forget a pod's nomination."""
-        return self.apply("delete_nomination", request, pb.DeleteNominationResponse)
-
-    async def Activate(self, request: pb.ActivateRequest, context: _Context) -> pb.ActivateResponse:
-        """Make pods active at once."""
-        return self.apply("activate", request, pb.ActivateResponse)
-
-    async def FlushBackoff(
-        self, request: pb.FlushBackoffRequest, context: _Context
-    ) -> pb.FlushBackoffResponse:
-        """Make active what has backed off long enough."""
-        return self.apply("flush_backoff", request, pb.FlushBackoffResponse)
-
-    async def FlushLeftover(
-        self, request: pb.FlushLeftoverRequest, context: _Context
-    ) -> pb.FlushLeftoverResponse:
-        """Move what has been unschedulable for too long."""
-        return self.apply("flush_leftover", request, pb.FlushLeftoverResponse)
-
-    async def CloseQueue(
-        self, request: pb.CloseQueueRequest, context: _Context
-    ) -> pb.CloseQueueResponse:
-        """Let pops say that the queue is closed once it is drained."""
-        return self.apply("close", request, pb.CloseQueueResponse)
-
-    async def SetGates(self, request: pb.SetGatesRequest, context: _Context) -> pb.SetGatesResponse:
-        """Say which PreEnqueue plugins hold a pod."""
-        return self.apply("set_gates", request, pb.SetGatesResponse)
-
-    async def RenewLeases(
-        self, request: pb.RenewLeasesRequest, context: _Context
-    ) -> pb.RenewLeasesResponse:
-        """Let an owner's pops run on."""
-        return self.apply("renew_leases", request, pb.RenewLeasesResponse)
-
-    async def ReleaseOwner(
-        self, request: pb.ReleaseOwnerRequest, context: _Context
-    ) -> pb.ReleaseOwnerResponse:
-        """Give back the pops of an owner that has gone."""
-        return self.apply("release_owner", request, pb.ReleaseOwnerResponse)
+    Add = _unary("add", pb.AddResponse)
+    Update = _unary("update", pb.UpdateResponse)
+    Delete = _unary("delete", pb.DeleteResponse)
+    Pop = _unary("pop", pb.PopResponse)
+    CommitPop = _unary("commit_pop", pb.CommitPopResponse)
+    AddUnschedulable = _unary("add_unschedulable", pb.AddUnschedulableResponse)
+    CommitUnschedulable = _unary("commit_unschedulable", pb.CommitUnschedulableResponse)
+    Done = _unary("done", pb.DoneResponse)
+    Move = _unary("move", pb.MoveResponse)
+    AssignedPodAdd = _unary("assigned_pod_add", pb.AssignedPodAddResponse)
+    AssignedPodUpdate = _unary("assigned_pod_update", pb.AssignedPodUpdateResponse)
+    Nominate = _unary("nominate", pb.NominateResponse)
+    DeleteNomination = _unary("delete_nomination", pb.DeleteNominationResponse)
+    Activate = _unary("activate", pb.ActivateResponse)
+    FlushBackoff = _unary("flush_backoff", pb.FlushBackoffResponse)
+    FlushLeftover = _unary("flush_leftover", pb.FlushLeftoverResponse)
+    CloseQueue = _unary("close", pb.CloseQueueResponse)
+    SetGates = _unary("set_gates", pb.SetGatesResponse)
+    RenewLeases = _unary("renew_leases", pb.RenewLeasesResponse)
+    ReleaseOwner = _unary("release_owner", pb.ReleaseOwnerResponse)
 
     async def ListNominated(
         self, request: pb.ListNominatedRequest, context: _Context

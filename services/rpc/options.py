@@ -12,10 +12,20 @@ import click
 from services.rpc.server import Listen
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+_METRICS: _Decorator = click.option(
+    "--metrics",
+    "metrics_address",
+    metavar="HOST:PORT",
+    help="Where to show metrics to Prometheus, as GET /metrics. Nowhere unless given.",
+)
 
 
-def listen_options(port: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add --listen and the TLS options to a command; it receives one argument, `listen`."""
+def listen_options(port: int, *, metrics: bool = False) -> _Decorator:
+    """Add --listen, the TLS options and, where asked for, --metrics to a command.
+
+    It receives one argument, `listen`.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         def with_listen(
@@ -25,12 +35,15 @@ def listen_options(port: int) -> Callable[[Callable[..., Any]], Callable[..., An
             tls_client_ca: Path | None,
             grace: float,
             child: bool,
+            metrics_address: str | None = None,
             **rest: Any,
         ) -> Any:
             if (tls_cert is None) != (tls_key is None):
                 raise click.UsageError("--tls-cert and --tls-key go together")
             if tls_client_ca is not None and tls_cert is None:
                 raise click.UsageError("--tls-client-ca needs --tls-cert and --tls-key")
+            if metrics_address and not metrics_address.rpartition(":")[2].isdecimal():
+                raise click.UsageError(f"--metrics: {metrics_address!r} is not HOST:PORT")
             listen = Listen(
                 address=address,
                 certificate=tls_cert,
@@ -38,18 +51,19 @@ def listen_options(port: int) -> Callable[[Callable[..., Any]], Callable[..., An
                 client_ca=tls_client_ca,
                 grace_s=grace,
                 watch_stdin=child,
+                metrics=metrics_address,
             )
             return command(listen=listen, **rest)
 
         functools.update_wrapper(with_listen, command)
-        for option in reversed(_options(port)):
+        for option in reversed([*_options(port), _METRICS] if metrics else _options(port)):
             with_listen = option(with_listen)
         return with_listen
 
     return decorate
 
 
-def _options(port: int) -> list[Callable[[Callable[..., Any]], Callable[..., Any]]]:
+def _options(port: int) -> list[_Decorator]:
     return [
         click.option(
             "--listen",

@@ -8,10 +8,11 @@ standard input closes, so that no orphan stays behind a killed replay.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +20,8 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from services.rpc import collector
 from services.rpc.errors import RefusalInterceptor
+from services.rpc.prometheus import serve_metrics
 from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
@@ -34,7 +35,7 @@ class Listen:
 
     With `certificate` and `key` (PEM files) it speaks TLS only, with `client_ca` it asks clients
     for a certificate of that authority. `grace_s` bounds how long calls may take to end on
-    SIGTERM.
+    SIGTERM. `metrics` is host:port for Prometheus, None for nowhere.
     """
 
     address: str
@@ -43,12 +44,19 @@ class Listen:
     client_ca: Path | None = None
     grace_s: float = 5.0
     watch_stdin: bool = False
+    metrics: str | None = None
 
 
-Register = Callable[[grpc.aio.Server], Awaitable[None] | None]
+Register = Callable[[grpc.aio.Server], None]
 
 
-async def serve(service: str, full_name: str, register: Register, listen: Listen) -> None:
+async def serve(
+    service: str,
+    full_name: str,
+    register: Register,
+    listen: Listen,
+    metrics_text: Callable[[], str] = str,
+) -> None:
     """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
 
     `service` is its short name for people, `full_name` the proto's, which health checks ask for.
@@ -64,15 +72,15 @@ async def serve(service: str, full_name: str, register: Register, listen: Listen
             ("grpc.so_reuseport", 0),
         ],
     )
-    registered = register(server)
-    if registered is not None:
-        await registered
+    register(server)
+    if listen.metrics:
+        await serve_metrics(listen.metrics, metrics_text)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection(
         (full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
-    collector.calm()
+    calm()
     port = _bind(server, listen)
     await server.start()
     for name in ("", full_name):
@@ -117,3 +125,15 @@ def _read_or_stop(stop: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop.set()
+
+
+def calm(young: int = 100_000) -> None:
+    """Let the garbage collector leave what is there now alone, and look at others far less often.
+
+    With the defaults it walks all pods again and again while they are added, and finds nothing.
+
+    `young` is how many containers may come, those that went taken off, before they are looked at.
+    A service makes some cycles with each refusal and each call of its own; a replay makes none.
+    """
+    gc.freeze()
+    gc.set_threshold(young, 50, 100)

@@ -148,7 +148,7 @@ def test_refusals_whose_columns_do_not_fit_together_end_a_replay(
     service = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
     told = rpc.StreamResponse(outcomes=[scheduler_pb2.RoundOutcomes(outcomes=[outcome])])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service._session.stream, "receive", lambda: told)
+        patch.setattr(service._stream, "receive", lambda: told)
         with pytest.raises(BackendError, match=r"the scheduler at in-process:.* columns"):
             service.answer()
     service.close()

@@ -14,7 +14,7 @@ import pytest
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from replay.trace.errors import TraceError
-from replay.trace.order import OrderCheck
+from replay.trace.reader import OrderCheck
 from replay.trace.validate import Report, validate
 from reprieve.trace.v1alpha1.trace_pb2 import Record
 

@@ -12,8 +12,7 @@ import pytest
 
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.trace.order import OrderCheck
-from replay.trace.reader import read
+from replay.trace.reader import OrderCheck, read
 from replay.trace.validate import Report, validate
 from replay.trace.writer import write
 from reprieve.trace.v1alpha1.trace_pb2 import Record

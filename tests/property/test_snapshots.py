@@ -36,7 +36,7 @@ from replay.importers.records import Issues
 from replay.importers.registry import open_trace
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
-from replay.world.workloads.placement import target
+from replay.world.workloads.daemon_sets import target
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
 from reprieve.kube.v1alpha1.workloads_pb2 import Job

@@ -1,37 +1,46 @@
 """Rows of pods, nodes and their usage, from a run's rounds in one pass.
 
 Held are the objects of the cluster as they stand, and of pods that have not ended what they take.
+
+Of what is free on a node, each waiting pod counts one part, and each part goes to what refuses that
+pod there: so the figures are those of the average waiting pod. Judged are the node's taints, node
+affinity and requests, in upstream's order of filters; a node that passes these may still refuse for
+spreading, pod affinity, ports or volumes, or the pod's turn has not come.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from replay.results.history import Change, ClusterHistory, Verb
-from replay.results.tables.free_capacity import NodeState, free_capacity
 from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from services.kube.node import Node
 from services.kube.pod import PodSpec
 from services.kube.requests import CPU, MEMORY, PODS, pod_requests
+from services.kube.taints import Taint, TaintEffect, tolerated
 from services.rpc.kube_codec import node_from_message
 from services.rpc.kube_fields import time_ns
 from services.rpc.kube_spec import PodSpecInterner
 
-Write = Callable[[Mapping[str, Any]], None]
+Write = Callable[[str, Mapping[str, Any]], None]
+"""Appends a row, its columns by name, to the draft of a table."""
 _TERMINAL = frozenset({"Succeeded", "Failed"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writers:
-    """Where rows go, by draft."""
-
-    pods: Write
-    nodes: Write
-    node_usage: Write
-    free_capacity: Write
+SHAPES_MAX = 16
+"""Shapes of waiting pods that are judged: those of most pods."""
+CORDONED = "node is unschedulable"
+TAINTED = "untolerated taint"
+UNSELECTED = "node affinity or selector"
+FITS = "fits: other rules, or not its turn"
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
+_HARD = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
+_Marks = tuple[bool, tuple[Taint, ...]]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,10 +57,10 @@ class HistoryRows:
     round was told.
     """
 
-    def __init__(self, writers: Writers, *, sample_ns: int) -> None:
+    def __init__(self, write: Write, *, sample_ns: int) -> None:
         self.start_ns: int | None = None
         self.end_ns = 0
-        self._writers = writers
+        self._write = write
         self._sample_ns = sample_ns
         self._next_sample_ns = 0
         self._history = ClusterHistory()
@@ -113,7 +122,7 @@ class HistoryRows:
         spec = self._interner.spec(message.spec)
         pod = _Pod(spec=spec, amounts=_taken(spec))
         if not is_known:
-            self._writers.pods(_pod_row(at_ns, message, pod.amounts))
+            self._write("pods", _pod_row(at_ns, message, pod.amounts))
         if message.status.phase in _TERMINAL:
             return
         self._pods[uid] = pod
@@ -167,16 +176,15 @@ class HistoryRows:
         for pod in self._pods.values():
             if pod.node_name == node.name:
                 self._account(pod, 1)
-        self._writers.nodes(
-            {
-                "node_name": node.name,
-                "added_ns": at_ns,
-                "cpu_milli": node.allocatable.get(CPU, 0),
-                "memory_bytes": node.allocatable.get(MEMORY, 0),
-                "allocatable": dict(sorted(node.allocatable.items())),
-                "labels": dict(sorted(node.labels.items())),
-            }
-        )
+        row = {
+            "node_name": node.name,
+            "added_ns": at_ns,
+            "cpu_milli": node.allocatable.get(CPU, 0),
+            "memory_bytes": node.allocatable.get(MEMORY, 0),
+            "allocatable": dict(sorted(node.allocatable.items())),
+            "labels": dict(sorted(node.labels.items())),
+        }
+        self._write("nodes", row)
 
     def _drop_node(self, at_ns: int, name: str) -> None:
         state = self._nodes.pop(name, None)
@@ -185,8 +193,8 @@ class HistoryRows:
         self._changed.pop(name, None)
         for resource in state.node.allocatable:
             row = {"at_ns": at_ns, "node_name": name, "resource": resource}
-            self._writers.node_usage({**row, "requested": 0, "allocatable": 0})
-        self._writers.nodes({"node_name": name, "removed_ns": at_ns})
+            self._write("node_usage", {**row, "requested": 0, "allocatable": 0})
+        self._write("nodes", {"node_name": name, "removed_ns": at_ns})
 
     def _write_usage(self, at_ns: int) -> None:
         for name in self._changed:
@@ -196,7 +204,7 @@ class HistoryRows:
                 row = {"at_ns": at_ns, "node_name": name, "resource": resource}
                 row["requested"] = used.get(resource, 0)
                 row["allocatable"] = have.get(resource, 0)
-                self._writers.node_usage(row)
+                self._write("node_usage", row)
         self._changed.clear()
 
     def _sample(self, at_ns: int) -> None:
@@ -205,7 +213,7 @@ class HistoryRows:
         nodes = list(self._nodes.values())
         for each in free_capacity(nodes, waiting, amounts):
             row = {"at_ns": at_ns, **asdict(each), "waiting_pods": len(self._waiting)}
-            self._writers.free_capacity(row)
+            self._write("free_capacity", row)
 
 
 def _taken(spec: PodSpec) -> dict[str, int]:
@@ -233,3 +241,117 @@ def _pod_row(at_ns: int, message: pod_pb2.Pod, amounts: Mapping[str, int]) -> di
         "started_ns": (time_ns(status.start_time) or at_ns) if runs else None,
         "phase": status.phase if status.phase in _TERMINAL else None,
     }
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeState:
+    """A node and what its bound pods request of it, by resource."""
+
+    node: Node
+    requested: dict[str, int] = field(default_factory=dict)
+
+    def free(self, resource: str) -> int:
+        """Return what is left of a resource, 0 where more is requested than there is."""
+        have = self.node.allocatable.get(resource, 0)
+        return max(0, have - self.requested.get(resource, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """What is free of a resource on nodes that refuse for `reason`; "" where no pod waits."""
+
+    resource: str
+    reason: str
+    free: int
+    allocatable: int
+
+
+def free_capacity(
+    nodes: Sequence[NodeState],
+    waiting: Counter[PodSpec],
+    requests: Mapping[PodSpec, Mapping[str, int]],
+) -> Iterator[Free]:
+    """Yield what is free of each resource by reason.
+
+    `waiting` counts the waiting pods by shape; `requests` are those shapes' amounts. Resources are
+    cpu, memory and what else nodes have under a name with a domain, such as devices.
+    """
+    names = _resources(nodes)
+    judged = waiting.most_common(SHAPES_MAX)
+    asked = {name for spec, _ in judged for name in requests[spec]}
+    moment = _Moment(nodes, [*names, *sorted(asked.difference(names))])
+    pods = sum(count for _, count in judged)
+    parts: dict[tuple[str, str], float] = {}
+    for spec, count in judged:
+        reasons, index = moment.refusals(spec, requests[spec])
+        for column, name in enumerate(names):
+            weights = moment.free[:, column]
+            amounts = np.bincount(index, weights=weights, minlength=len(reasons))
+            for reason, amount in zip(reasons, amounts.tolist(), strict=True):
+                key = name, reason
+                parts[key] = parts.get(key, 0.0) + amount * count / pods
+    if not judged:
+        parts = {(name, ""): float(moment.free[:, i].sum()) for i, name in enumerate(names)}
+    total = {name: sum(each.node.allocatable.get(name, 0) for each in nodes) for name in names}
+    for (name, reason), amount in parts.items():
+        if amount or not judged:
+            yield Free(resource=name, reason=reason, free=round(amount), allocatable=total[name])
+
+
+def _resources(nodes: Sequence[NodeState]) -> list[str]:
+    named = {name for each in nodes for name in each.node.allocatable if "/" in name}
+    return [CPU, MEMORY, *sorted(named)]
+
+
+class _Moment:
+    """The nodes as they stand: `free` is int64[nodes, resources].
+
+    Nodes of equal marks (cordon and taints) are judged for these once.
+    """
+
+    def __init__(self, nodes: Sequence[NodeState], names: Sequence[str]) -> None:
+        self._nodes = nodes
+        self._columns = {name: column for column, name in enumerate(names)}
+        free = np.array([[each.free(name) for name in names] for each in nodes], dtype=np.int64)
+        self.free = free.reshape(len(nodes), len(names))
+        self._marks: dict[_Marks, int] = {}
+        self._mark_of = np.array([self._mark(each.node) for each in nodes], dtype=np.int64)
+
+    def _mark(self, node: Node) -> int:
+        return self._marks.setdefault((node.unschedulable, node.taints), len(self._marks))
+
+    def refusals(
+        self, spec: PodSpec, amounts: Mapping[str, int]
+    ) -> tuple[list[str], NDArray[np.int64]]:
+        """Return reasons, and for each node the index of the one that refuses `spec` there."""
+        reasons = [FITS, CORDONED, TAINTED, UNSELECTED]
+        by_mark = [_refused_for_marks(marks, spec) for marks in self._marks]
+        index = np.array(by_mark, dtype=np.int64)[self._mark_of]
+        if spec.node_selector or spec.node_affinity is not None:
+            for row in np.flatnonzero(index == 0).tolist():
+                index[row] = 0 if _is_selected(self._nodes[row].node, spec) else 3
+        names = sorted(amounts)
+        wanted = np.array([amounts[name] for name in names], dtype=np.int64)
+        short = self.free[:, [self._columns[name] for name in names]] < wanted
+        codes = short @ (1 << np.arange(len(names)))
+        for code in np.unique(codes[(index == 0) & (codes > 0)]).tolist():
+            index[(index == 0) & (codes == code)] = len(reasons)
+            missing = [name for bit, name in enumerate(names) if code >> bit & 1]
+            reasons.append(f"Insufficient {' and '.join(missing)}")
+        return reasons, index
+
+
+def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
+    """Return the index in a moment's reasons; 0 where the marks refuse nothing."""
+    unschedulable, taints = marks
+    if unschedulable and not tolerated(_CORDON, spec.tolerations):
+        return 1
+    repels = any(each.effect in _HARD and not tolerated(each, spec.tolerations) for each in taints)
+    return 2 if repels else 0
+
+
+def _is_selected(node: Node, spec: PodSpec) -> bool:
+    if any(node.labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    required = spec.node_affinity.required if spec.node_affinity is not None else None
+    return required is None or required.matches(node.labels, node.name)

@@ -1,20 +1,188 @@
-"""Asking a run's tables in SQL: read-only, and of nothing but the tables."""
+"""A run's tables: made by a pass over its history and of the decision log, then asked in SQL.
+
+Memory is bounded: the pass holds what stands in the cluster at a moment, and DuckDB goes to disk
+where a join or a sort outgrows its limit. Nothing is left behind but whole tables. Questions are
+read-only, and of nothing but the tables.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import duckdb
+import orjson
 
 from replay.results.errors import RunError
-from replay.results.run_directory import RunDirectory
-from replay.results.tables.build import ensure_tables
-from replay.results.tables.connection import connect, quoted
-from replay.results.tables.schema import TABLES
+from replay.results.run_directory import DECISIONS, TABLES_DRAFT, RunDirectory
+from replay.results.tables.history_rows import HistoryRows
+from replay.results.tables.schema import TABLES, Table
+from replay.results.tables.sql import LOG, LOG_COLUMNS, SELECTS, TOLD_PODS
+
+_SAMPLES = 240
+"""Moments at which free capacity is looked at."""
+_LINE_BYTES_MAX = 1 << 24
+_ROWS_PER_GROUP = 122_880
+_TOLD = ("pods", "nodes", "node_usage", "free_capacity", "latencies", "latency_buckets", "run")
+_MEMORY = "1GB"
+_THREADS = 2
+_BYTES_BUFFERED = 1 << 20
+
+
+def ensure_tables(run: RunDirectory) -> None:
+    """Make the tables unless they are there and as new as the decision log. Raises RunError."""
+    if not _are_there(run):
+        build_tables(run)
+
+
+def build_tables(run: RunDirectory) -> None:
+    """Make all tables of a run. Raises RunError where its files cannot be read or written."""
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=run.path))
+    except OSError as error:
+        raise RunError(f"{run.path} cannot be written: {error.strerror or error}") from error
+    try:
+        with contextlib.closing(connect(draft)) as connection:
+            _build(run, connection, draft)
+        for table in TABLES.values():
+            (draft / table.file_name).replace(run.path / table.file_name)
+    except duckdb.Error as error:
+        raise RunError(f"{run.path}: no tables can be made: {error}") from error
+    except OSError as error:
+        raise RunError(f"{run.path} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
+    log_file = _reader(run.path / DECISIONS, LOG_COLUMNS)
+    connection.execute(f"CREATE VIEW log AS {LOG.format(log_file=log_file)}")
+    _write_drafts(run, connection, draft)
+    for name in _TOLD:
+        columns = {each.name: each.type for each in TABLES[name].columns}
+        reader = _reader(_told(draft, name), TOLD_PODS if name == "pods" else columns)
+        connection.execute(f"CREATE VIEW told_{name} AS FROM {reader}")
+    for table in TABLES.values():
+        _write(connection, table, draft / table.file_name)
+
+
+def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
+    first, last = _span(connection)
+    with contextlib.ExitStack() as stack:
+        files = {
+            name: stack.enter_context(_told(draft, name).open("wb", buffering=_BYTES_BUFFERED))
+            for name in _TOLD
+        }
+
+        def write(name: str, row: Mapping[str, Any]) -> None:
+            files[name].write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+
+        rows = HistoryRows(write, sample_ns=max(1, (last - first) // _SAMPLES))
+        rows.take(run.rounds())
+        manifest = run.manifest()
+        run_row = {
+            "start_ns": rows.start_ns if rows.start_ns is not None else first,
+            "end_ns": max(rows.end_ns, last),
+            "version": manifest.version,
+            "rules": manifest.rules,
+            "seed": manifest.seed,
+            "end": manifest.end,
+        }
+        write("run", run_row)
+        for name, each in _latencies(run).items():
+            buckets: list[tuple[int, int]] = each.pop("buckets", [])
+            write("latencies", {"step": name, **each})
+            for upto_ns, count in buckets:
+                write("latency_buckets", {"step": name, "upto_ns": upto_ns, "count": count})
+
+
+def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
+    """Return what was measured by step; a run that broke off has measured nothing."""
+    if not run.manifest().finished:
+        return {}
+    steps: dict[str, dict[str, Any]] = run.latencies().get("steps", {})
+    return steps
+
+
+def _span(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    """Return the times of the first and the last decision, 0 without any."""
+    found = connection.execute("SELECT min(at_ns), max(at_ns) FROM log").fetchone()
+    first, last = found or (None, None)
+    return first or 0, last or 0
+
+
+def _write(connection: duckdb.DuckDBPyConnection, table: Table, path: Path) -> None:
+    columns = ", ".join(
+        f'CAST("{each.name}" AS {each.type}) AS "{each.name}"' for each in table.columns
+    )
+    order = f"ORDER BY {table.order}" if table.order else ""
+    connection.execute(
+        f"COPY (SELECT {columns} FROM ({SELECTS[table.name]}) {order}) TO {quoted(str(path))} "  # noqa: S608 - names of this package's own
+        f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROWS_PER_GROUP})"
+    )
+
+
+def _reader(path: Path, columns: Mapping[str, str]) -> str:
+    """Return the SQL that reads a file of JSON lines; refuses a line that is none."""
+    types = ", ".join(f"{quoted(name)}: {quoted(type_)}" for name, type_ in columns.items())
+    return (
+        f"read_json({quoted(glob.escape(str(path)))}, format = 'newline_delimited', "
+        f"columns = {{{types}}}, maximum_object_size = {_LINE_BYTES_MAX})"
+    )
+
+
+def _told(draft: Path, name: str) -> Path:
+    return draft / f"{name}.jsonl"
+
+
+def _are_there(run: RunDirectory) -> bool:
+    """Tell whether each table is there with its columns, and not older than the decision log."""
+    paths = [run.path / table.file_name for table in TABLES.values()]
+    try:
+        written_ns = (run.path / DECISIONS).stat().st_mtime_ns
+        if any(path.stat().st_mtime_ns < written_ns for path in paths):
+            return False
+        with contextlib.closing(connect()) as connection:
+            return all(_has_columns(connection, each, run.path) for each in TABLES.values())
+    except (OSError, duckdb.Error):
+        return False
+
+
+def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Path) -> bool:
+    path = quoted(glob.escape(str(folder / table.file_name)))
+    found = connection.execute(f"DESCRIBE FROM read_parquet({path})").fetchall()
+    return [(name, type_) for name, type_, *_ in found] == [
+        (each.name, each.type) for each in table.columns
+    ]
+
+
+def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return a connection to a database in memory; what outgrows it goes to a folder in `spill`.
+
+    It loads no extension beside those that are built in.
+    """
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "memory_limit": _MEMORY,
+        "threads": _THREADS,
+    }
+    if spill is not None:
+        settings["temp_directory"] = str(spill / "spill")
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("SET enable_progress_bar = false")
+    return connection
+
+
+def quoted(text: str) -> str:
+    """Return a text as an SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
 
 _ROWS_PER_BATCH = 1000
 Row = tuple[Any, ...]

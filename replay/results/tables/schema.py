@@ -44,222 +44,203 @@ _AT = (
     Column("at_ns", "BIGINT", "simulated time, ns since the Unix epoch"),
 )
 
-RUN = Table(
-    name="run",
-    row="the run itself",
-    order="",
-    columns=(
-        Column("start_ns", "BIGINT", "time of the first round"),
-        Column("end_ns", "BIGINT", "time of the last round or decision"),
-        Column("version", "VARCHAR", "Reprieve's version"),
-        Column("rules", "VARCHAR", "whose scheduling rules, such as v1.34"),
-        Column("seed", "UBIGINT", "seed that breaks ties"),
-        Column("end", "VARCHAR", "why the run ended; empty where it broke off"),
-    ),
-)
-
-PODS = Table(
-    name="pods",
-    row="a pod",
-    order="created_ns, uid",
-    columns=(
-        *_POD,
-        Column("owner_kind", "VARCHAR", "kind of the controller that manages it"),
-        Column("owner_name", "VARCHAR", "name of that controller"),
-        Column("priority", "INTEGER", "spec.priority"),
-        Column("priority_class", "VARCHAR", "spec.priorityClassName"),
-        Column("cpu_milli", "BIGINT", "requested CPU, thousandths of a core"),
-        Column("memory_bytes", "BIGINT", "requested memory"),
-        Column("requests", "MAP(VARCHAR, BIGINT)", "all requests by resource; cpu in thousandths"),
-        Column("created_ns", "BIGINT", "when the scheduler was first told of it"),
-        Column("scheduled_ns", "BIGINT", "when it was bound; NULL where it came with its node"),
-        Column("node_name", "VARCHAR", "its node"),
-        Column("waited_ns", "BIGINT", "from its first entry into the queue to the binding"),
-        Column("attempts", "INTEGER", "scheduling attempts that were made for it"),
-        Column("last_message", "VARCHAR", "kube-scheduler's words at its last failed attempt"),
-        Column("nominations", "INTEGER", "how often it was nominated for a node"),
-        Column("started_ns", "BIGINT", "when it was Running first"),
-        Column("ended_ns", "BIGINT", "when it Succeeded or Failed, or was removed before"),
-        Column("removed_ns", "BIGINT", "when its object was deleted for good"),
-        Column(
-            "ending",
-            "VARCHAR",
-            "Preempted, Evicted, Succeeded, Failed, Deleted; Running or Pending at the run's end",
+_TABLES = (
+    Table(
+        name="run",
+        row="the run itself",
+        order="",
+        columns=(
+            Column("start_ns", "BIGINT", "time of the first round"),
+            Column("end_ns", "BIGINT", "time of the last round or decision"),
+            Column("version", "VARCHAR", "Reprieve's version"),
+            Column("rules", "VARCHAR", "whose scheduling rules, such as v1.34"),
+            Column("seed", "UBIGINT", "seed that breaks ties"),
+            Column("end", "VARCHAR", "why the run ended; empty where it broke off"),
         ),
-        Column("preempted_ns", "BIGINT", "when it was chosen as a victim"),
-        Column("preempted_by", "VARCHAR", "namespace/name of the preemptor"),
-        Column("evicted_ns", "BIGINT", "when a kubelet evicted it"),
-        Column("evicted_signal", "VARCHAR", "by which signal"),
     ),
-)
-
-DECISIONS = Table(
-    name="decisions",
-    row="a line of the decision log",
-    order="sequence",
-    columns=(
-        *_AT,
-        Column("kind", "VARCHAR", "what was decided, such as scheduled or preempted"),
-        Column("object_kind", "VARCHAR", "Pod or Node"),
-        *_POD,
-        Column("node_name", "VARCHAR", "the node that it is about"),
-        Column("detail", "VARCHAR", "message, reason, phase, cause or condition"),
-        Column("refused", "VARCHAR", "why it could not be carried out; NULL: it was"),
-    ),
-)
-
-ATTEMPTS = Table(
-    name="attempts",
-    row="a scheduling attempt",
-    order="sequence",
-    columns=(
-        *_AT,
-        *_POD,
-        Column("attempt", "INTEGER", "number of the pod's attempt, from 1"),
-        Column("result", "VARCHAR", "Scheduled, Unschedulable or SchedulerError"),
-        Column("node_name", "VARCHAR", "the node that was taken"),
-        Column("waited_ns", "BIGINT", "from the first entry into the queue to the binding"),
-        Column("feasible_nodes", "INTEGER", "nodes that fitted"),
-        Column("tied_nodes", "INTEGER", "nodes with the same best score"),
-        Column("score", "BIGINT", "total score of the node; NULL where it was not scored"),
-        Column("message", "VARCHAR", "kube-scheduler's words where no node was taken"),
-        Column("nominated_node", "VARCHAR", "the node on which preemption makes room"),
-        Column("decided_by", "VARCHAR", "the criterion that picked that node"),
-        Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
-        Column("victims", "INTEGER", "pods that preemption displaces"),
-        Column("refused", "VARCHAR", "why the binding could not be carried out; NULL: it was"),
-    ),
-)
-
-PREEMPTIONS = Table(
-    name="preemptions",
-    row="a victim of a preemption",
-    order="sequence",
-    columns=(
-        *_AT,
-        *_POD,
-        Column("priority", "INTEGER", "the victim's priority"),
-        Column("owner", "VARCHAR", "the victim's controller, as Kind namespace/name"),
-        Column("node_name", "VARCHAR", "the node"),
-        Column("by_namespace", "VARCHAR", "the preemptor's namespace"),
-        Column("by_name", "VARCHAR", "the preemptor's name"),
-        Column("by_uid", "VARCHAR", "the preemptor's UID"),
-        Column("by_priority", "INTEGER", "the preemptor's priority"),
-        Column("by_owner", "VARCHAR", "the preemptor's controller, as Kind namespace/name"),
-        Column("violates_budget", "BOOLEAN", "its deletion violates a disruption budget"),
-        Column("decided_by", "VARCHAR", "the criterion that picked the node"),
-        Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
-    ),
-)
-
-EVICTIONS = Table(
-    name="evictions",
-    row="a pod that a kubelet evicted",
-    order="sequence",
-    columns=(
-        *_AT,
-        *_POD,
-        Column("priority", "INTEGER", "the pod's priority"),
-        Column("owner", "VARCHAR", "its controller, as Kind namespace/name"),
-        Column("node_name", "VARCHAR", "the node"),
-        Column("signal", "VARCHAR", "such as memory.available; NULL: a local storage limit"),
-        Column("threshold", "VARCHAR", "the threshold's quantity, in the kubelet's words"),
-        Column("available", "VARCHAR", "what was available, in the kubelet's words"),
-        Column("threshold_amount", "BIGINT", "the threshold in bytes, inodes or processes"),
-        Column("available_amount", "BIGINT", "what was available, in the same unit"),
-        Column("grace_period_s", "BIGINT", "grace period; NULL: the pod's own"),
-        Column("message", "VARCHAR", "the kubelet's words"),
-    ),
-)
-
-NODES = Table(
-    name="nodes",
-    row="a node",
-    order="node_name, added_ns",
-    columns=(
-        Column("node_name", "VARCHAR", "the node"),
-        Column("added_ns", "BIGINT", "when the scheduler was first told of it"),
-        Column("removed_ns", "BIGINT", "when it went; NULL: it was there at the run's end"),
-        Column("cpu_milli", "BIGINT", "allocatable CPU at first, thousandths of a core"),
-        Column("memory_bytes", "BIGINT", "allocatable memory at first"),
-        Column("allocatable", "MAP(VARCHAR, BIGINT)", "all of it by resource; cpu in thousandths"),
-        Column("labels", "MAP(VARCHAR, VARCHAR)", "its labels at first"),
-    ),
-)
-
-NODE_USAGE = Table(
-    name="node_usage",
-    row="what a node's pods request of a resource, from this moment on",
-    order="at_ns, node_name, resource",
-    columns=(
-        Column("at_ns", "BIGINT", "simulated time, ns since the Unix epoch"),
-        Column("node_name", "VARCHAR", "the node"),
-        Column("resource", "VARCHAR", "such as cpu (in thousandths of a core), memory or pods"),
-        Column("requested", "BIGINT", "the sum over its bound pods that have not ended"),
-        Column("allocatable", "BIGINT", "what the node has for pods; 0 once it has gone"),
-    ),
-)
-
-FREE_CAPACITY = Table(
-    name="free_capacity",
-    row="what was free of a resource at a moment, by why waiting pods could not use it",
-    order="at_ns, resource, reason",
-    columns=(
-        Column("at_ns", "BIGINT", "simulated time; some moments only, evenly over the run"),
-        Column("resource", "VARCHAR", "such as cpu (in thousandths of a core) or memory"),
-        Column(
-            "reason",
-            "VARCHAR",
-            "why nodes refuse the average waiting pod, judged by requests, taints and node "
-            "affinity; '' where no pod waits",
+    Table(
+        name="pods",
+        row="a pod",
+        order="created_ns, uid",
+        columns=(
+            *_POD,
+            Column("owner_kind", "VARCHAR", "kind of the controller that manages it"),
+            Column("owner_name", "VARCHAR", "name of that controller"),
+            Column("priority", "INTEGER", "spec.priority"),
+            Column("priority_class", "VARCHAR", "spec.priorityClassName"),
+            Column("cpu_milli", "BIGINT", "requested CPU, thousandths of a core"),
+            Column("memory_bytes", "BIGINT", "requested memory"),
+            Column(
+                "requests", "MAP(VARCHAR, BIGINT)", "all requests by resource; cpu in thousandths"
+            ),
+            Column("created_ns", "BIGINT", "when the scheduler was first told of it"),
+            Column("scheduled_ns", "BIGINT", "when it was bound; NULL where it came with its node"),
+            Column("node_name", "VARCHAR", "its node"),
+            Column("waited_ns", "BIGINT", "from its first entry into the queue to the binding"),
+            Column("attempts", "INTEGER", "scheduling attempts that were made for it"),
+            Column("last_message", "VARCHAR", "kube-scheduler's words at its last failed attempt"),
+            Column("nominations", "INTEGER", "how often it was nominated for a node"),
+            Column("started_ns", "BIGINT", "when it was Running first"),
+            Column("ended_ns", "BIGINT", "when it Succeeded or Failed, or was removed before"),
+            Column("removed_ns", "BIGINT", "when its object was deleted for good"),
+            Column(
+                "ending",
+                "VARCHAR",
+                "Preempted, Evicted, Succeeded, Failed, Deleted; Running or Pending at the run's "
+                "end",
+            ),
+            Column("preempted_ns", "BIGINT", "when it was chosen as a victim"),
+            Column("preempted_by", "VARCHAR", "namespace/name of the preemptor"),
+            Column("evicted_ns", "BIGINT", "when a kubelet evicted it"),
+            Column("evicted_signal", "VARCHAR", "by which signal"),
         ),
-        Column("free", "BIGINT", "allocatable less requested, on nodes that refuse for this"),
-        Column("allocatable", "BIGINT", "what all nodes have of it"),
-        Column("waiting_pods", "BIGINT", "pods without a node"),
+    ),
+    Table(
+        name="decisions",
+        row="a line of the decision log",
+        order="sequence",
+        columns=(
+            *_AT,
+            Column("kind", "VARCHAR", "what was decided, such as scheduled or preempted"),
+            Column("object_kind", "VARCHAR", "Pod or Node"),
+            *_POD,
+            Column("node_name", "VARCHAR", "the node that it is about"),
+            Column("detail", "VARCHAR", "message, reason, phase, cause or condition"),
+            Column("refused", "VARCHAR", "why it could not be carried out; NULL: it was"),
+        ),
+    ),
+    Table(
+        name="attempts",
+        row="a scheduling attempt",
+        order="sequence",
+        columns=(
+            *_AT,
+            *_POD,
+            Column("attempt", "INTEGER", "number of the pod's attempt, from 1"),
+            Column("result", "VARCHAR", "Scheduled, Unschedulable or SchedulerError"),
+            Column("node_name", "VARCHAR", "the node that was taken"),
+            Column("waited_ns", "BIGINT", "from the first entry into the queue to the binding"),
+            Column("feasible_nodes", "INTEGER", "nodes that fitted"),
+            Column("tied_nodes", "INTEGER", "nodes with the same best score"),
+            Column("score", "BIGINT", "total score of the node; NULL where it was not scored"),
+            Column("message", "VARCHAR", "kube-scheduler's words where no node was taken"),
+            Column("nominated_node", "VARCHAR", "the node on which preemption makes room"),
+            Column("decided_by", "VARCHAR", "the criterion that picked that node"),
+            Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
+            Column("victims", "INTEGER", "pods that preemption displaces"),
+            Column("refused", "VARCHAR", "why the binding could not be carried out; NULL: it was"),
+        ),
+    ),
+    Table(
+        name="preemptions",
+        row="a victim of a preemption",
+        order="sequence",
+        columns=(
+            *_AT,
+            *_POD,
+            Column("priority", "INTEGER", "the victim's priority"),
+            Column("owner", "VARCHAR", "the victim's controller, as Kind namespace/name"),
+            Column("node_name", "VARCHAR", "the node"),
+            Column("by_namespace", "VARCHAR", "the preemptor's namespace"),
+            Column("by_name", "VARCHAR", "the preemptor's name"),
+            Column("by_uid", "VARCHAR", "the preemptor's UID"),
+            Column("by_priority", "INTEGER", "the preemptor's priority"),
+            Column("by_owner", "VARCHAR", "the preemptor's controller, as Kind namespace/name"),
+            Column("violates_budget", "BOOLEAN", "its deletion violates a disruption budget"),
+            Column("decided_by", "VARCHAR", "the criterion that picked the node"),
+            Column("candidates", "INTEGER", "nodes on which preemption could have made room"),
+        ),
+    ),
+    Table(
+        name="evictions",
+        row="a pod that a kubelet evicted",
+        order="sequence",
+        columns=(
+            *_AT,
+            *_POD,
+            Column("priority", "INTEGER", "the pod's priority"),
+            Column("owner", "VARCHAR", "its controller, as Kind namespace/name"),
+            Column("node_name", "VARCHAR", "the node"),
+            Column("signal", "VARCHAR", "such as memory.available; NULL: a local storage limit"),
+            Column("threshold", "VARCHAR", "the threshold's quantity, in the kubelet's words"),
+            Column("available", "VARCHAR", "what was available, in the kubelet's words"),
+            Column("threshold_amount", "BIGINT", "the threshold in bytes, inodes or processes"),
+            Column("available_amount", "BIGINT", "what was available, in the same unit"),
+            Column("grace_period_s", "BIGINT", "grace period; NULL: the pod's own"),
+            Column("message", "VARCHAR", "the kubelet's words"),
+        ),
+    ),
+    Table(
+        name="nodes",
+        row="a node",
+        order="node_name, added_ns",
+        columns=(
+            Column("node_name", "VARCHAR", "the node"),
+            Column("added_ns", "BIGINT", "when the scheduler was first told of it"),
+            Column("removed_ns", "BIGINT", "when it went; NULL: it was there at the run's end"),
+            Column("cpu_milli", "BIGINT", "allocatable CPU at first, thousandths of a core"),
+            Column("memory_bytes", "BIGINT", "allocatable memory at first"),
+            Column(
+                "allocatable", "MAP(VARCHAR, BIGINT)", "all of it by resource; cpu in thousandths"
+            ),
+            Column("labels", "MAP(VARCHAR, VARCHAR)", "its labels at first"),
+        ),
+    ),
+    Table(
+        name="node_usage",
+        row="what a node's pods request of a resource, from this moment on",
+        order="at_ns, node_name, resource",
+        columns=(
+            Column("at_ns", "BIGINT", "simulated time, ns since the Unix epoch"),
+            Column("node_name", "VARCHAR", "the node"),
+            Column("resource", "VARCHAR", "such as cpu (in thousandths of a core), memory or pods"),
+            Column("requested", "BIGINT", "the sum over its bound pods that have not ended"),
+            Column("allocatable", "BIGINT", "what the node has for pods; 0 once it has gone"),
+        ),
+    ),
+    Table(
+        name="free_capacity",
+        row="what was free of a resource at a moment, by why waiting pods could not use it",
+        order="at_ns, resource, reason",
+        columns=(
+            Column("at_ns", "BIGINT", "simulated time; some moments only, evenly over the run"),
+            Column("resource", "VARCHAR", "such as cpu (in thousandths of a core) or memory"),
+            Column(
+                "reason",
+                "VARCHAR",
+                "why nodes refuse the average waiting pod, judged by requests, taints and node "
+                "affinity; '' where no pod waits",
+            ),
+            Column("free", "BIGINT", "allocatable less requested, on nodes that refuse for this"),
+            Column("allocatable", "BIGINT", "what all nodes have of it"),
+            Column("waiting_pods", "BIGINT", "pods without a node"),
+        ),
+    ),
+    Table(
+        name="latencies",
+        row="a step, as measured on the wall clock",
+        order="step",
+        columns=(
+            Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
+            Column("count", "BIGINT", "how often it was measured"),
+            Column("pods", "BIGINT", "pods (or nodes) that went through it"),
+            Column("sum_ns", "BIGINT", "wall time in total"),
+            Column("p50_ns", "BIGINT", "median, at most 1/16 too high"),
+            Column("p90_ns", "BIGINT", "90th percentile, at most 1/16 too high"),
+            Column("p99_ns", "BIGINT", "99th percentile, at most 1/16 too high"),
+            Column("max_ns", "BIGINT", "the longest"),
+        ),
+    ),
+    Table(
+        name="latency_buckets",
+        row="how often a step took so long on the wall clock",
+        order="step, upto_ns",
+        columns=(
+            Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
+            Column("upto_ns", "BIGINT", "the longest of the bucket"),
+            Column("count", "BIGINT", "measurements in it"),
+        ),
     ),
 )
-
-LATENCIES = Table(
-    name="latencies",
-    row="a step, as measured on the wall clock",
-    order="step",
-    columns=(
-        Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
-        Column("count", "BIGINT", "how often it was measured"),
-        Column("pods", "BIGINT", "pods (or nodes) that went through it"),
-        Column("sum_ns", "BIGINT", "wall time in total"),
-        Column("p50_ns", "BIGINT", "median, at most 1/16 too high"),
-        Column("p90_ns", "BIGINT", "90th percentile, at most 1/16 too high"),
-        Column("p99_ns", "BIGINT", "99th percentile, at most 1/16 too high"),
-        Column("max_ns", "BIGINT", "the longest"),
-    ),
-)
-
-LATENCY_BUCKETS = Table(
-    name="latency_buckets",
-    row="how often a step took so long on the wall clock",
-    order="step, upto_ns",
-    columns=(
-        Column("step", "VARCHAR", "such as schedulingCycle or queueExchange"),
-        Column("upto_ns", "BIGINT", "the longest of the bucket"),
-        Column("count", "BIGINT", "measurements in it"),
-    ),
-)
-
-TABLES = {
-    table.name: table
-    for table in (
-        RUN,
-        PODS,
-        DECISIONS,
-        ATTEMPTS,
-        PREEMPTIONS,
-        EVICTIONS,
-        NODES,
-        NODE_USAGE,
-        FREE_CAPACITY,
-        LATENCIES,
-        LATENCY_BUCKETS,
-    )
-}
-FILE_NAMES = tuple(table.file_name for table in TABLES.values())
+TABLES = {table.name: table for table in _TABLES}
+FILE_NAMES = tuple(table.file_name for table in _TABLES)

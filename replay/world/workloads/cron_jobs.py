@@ -16,8 +16,7 @@ from replay.world.cluster import Cluster
 from replay.world.models import SECOND_NS
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.cron_schedule import Schedule, ScheduleError, parse
-from replay.world.workloads.job_failures import check_policy
-from replay.world.workloads.job_state import JobState
+from replay.world.workloads.job_state import JobState, check_policy
 from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import Owner
 from reprieve.kube.v1alpha1 import workloads_pb2

@@ -15,11 +15,9 @@ from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord, controller_uid
-from replay.world.scale_down import first_to_go
 from replay.world.timeline import Kind, Timeline
-from replay.world.workloads.job_failures import check_policy
-from replay.world.workloads.job_state import INDEX, JobState
-from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker
+from replay.world.workloads.job_state import INDEX, JobState, check_policy
+from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker, first_to_go
 from reprieve.kube.v1alpha1 import workloads_pb2
 
 
@@ -53,12 +51,10 @@ class Jobs:
             known.message = message
         self._cluster.changed.owners[uid] = None
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a Job and, in the background, its pods."""
+    def remove(self, uid: str) -> None:
+        """Forget a Job."""
         del self._jobs[uid]
         self._timeline.cancel(Kind.LOOK, uid)
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def of(self, owner_uid: str) -> list[JobState]:
         """Return the Jobs of a CronJob, in the order of their coming."""

@@ -8,22 +8,30 @@ happens elsewhere.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, count
 
 from replay.identity import name_suffix, object_uid
 from replay.world.cluster import Cluster
+from replay.world.conditions import ready_since_ns
 from replay.world.journal import Journal
 from replay.world.lives import Lives
-from reprieve.kube.v1alpha1 import meta_pb2, object_ref_pb2, pod_pb2, workloads_pb2
+from replay.world.pod_record import PodRecord, object_ref
+from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
+from services.rpc.kube_fields import time_ns
 
 GENERATED_BASE_MAX = 58
 """Letters of a generateName that are kept, so that a name of 63 comes out."""
 REVISION_LABEL = "controller-revision-hash"
 """Which template a pod of a StatefulSet or a DaemonSet was made from."""
 _BATCH = frozenset({"Job", "CronJob"})
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_INT32_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,7 @@ class PodMaker:
             return False
         if place:
             self._made_at[own.uid, place] = ordinal + 1
-        self._enter(now_ns, owner, meta, born)
+        self._journal.made(now_ns, object_ref("Pod", meta), object_ref(owner.kind, own), born)
         return True
 
     def take_refused(self) -> dict[str, None]:
@@ -139,18 +147,56 @@ class PodMaker:
             name for name in names if f"{meta.namespace}/{name}" not in self._cluster.pod_uids
         )
 
-    def _enter(self, now_ns: int, owner: Owner, meta: meta_pb2.ObjectMeta, born: int) -> None:
-        made = object_ref_pb2.ObjectRef(
-            kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
-        own = owner.meta
-        by = object_ref_pb2.ObjectRef(
-            kind=owner.kind, namespace=own.namespace, name=own.name, uid=own.uid
-        )
-        self._journal.made(now_ns, made, by, born)
-
 
 def template_hash(template: workloads_pb2.PodTemplateSpec) -> str:
     """Return what tells one template from another, ten hexadecimal digits."""
     text = template.SerializeToString(deterministic=True)
     return blake2b(text, digest_size=5).hexdigest()
+
+
+def first_to_go(
+    pods: Sequence[PodRecord], related: Iterable[PodRecord], now_ns: int
+) -> list[PodRecord]:
+    """Return active pods by who goes first.
+
+    Unassigned; pending; not ready; of a lower deletion cost; with more of the active `related`
+    pods (those of the same Deployment) on its node; ready for a shorter time; created later; the
+    UID. The two times count by their binary logarithm (so that age among equals is no fate), and
+    of two pods whose times to readiness are alike but not equal upstream compares only the UIDs.
+    Source: kubernetes v1.34 pkg/controller/controller_utils.go, ActivePodsWithRanks.Less,
+    logarithmicRankDiff; pkg/controller/replicaset/replica_set.go,
+    getPodsRankedByRelatedPodsOnSameNode.
+    """
+    crowd = Counter(
+        pod.node_name for pod in related if not pod.is_terminal and not pod.is_terminating
+    )
+
+    def rank(pod: PodRecord) -> tuple[object, ...]:
+        is_ready = pod.is_ready
+        return (
+            bool(pod.node_name),
+            _PHASES.get(pod.message.status.phase, 0),
+            is_ready,
+            deletion_cost(pod),
+            -crowd[pod.node_name],
+            _magnitude(now_ns - ready_since_ns(pod.message.status)) if is_ready else 0,
+            _magnitude(now_ns - time_ns(pod.message.metadata.creation_timestamp)),
+            pod.uid,
+        )
+
+    return sorted(pods, key=rank)
+
+
+def deletion_cost(pod: PodRecord) -> int:
+    """Return the pod's deletion cost; one that is no int32 in plain form counts as 0."""
+    text = pod.message.metadata.annotations.get(DELETION_COST, "0")
+    digits = text.removeprefix("-")
+    plain = digits.isascii() and digits.isdigit() and (digits == "0" or digits[0] != "0")
+    if not plain or text == "-0" or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
+        return 0
+    return int(text)
+
+
+def _magnitude(age_ns: int) -> int:
+    """Return the whole binary logarithm of an age, -1 for none."""
+    return age_ns.bit_length() - 1 if age_ns > 0 else -1

@@ -12,8 +12,7 @@ from replay.identity import object_uid
 from replay.world.cluster import Cluster
 from replay.world.lives import Lives
 from replay.world.pod_record import controller_uid
-from replay.world.scale_down import first_to_go
-from replay.world.workloads.making import Owner, PodMaker, template_hash
+from replay.world.workloads.making import Owner, PodMaker, first_to_go, template_hash
 from reprieve.kube.v1alpha1 import workloads_pb2
 from services.rpc.kube_fields import set_time
 
@@ -50,13 +49,11 @@ class ReplicaSets:
         served.spec.template.CopyFrom(message.spec.template)
         self.put(served, kind="ReplicationController")
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a ReplicaSet and, in the background, its pods; its Deployment looks again."""
+    def remove(self, uid: str) -> None:
+        """Forget a ReplicaSet; its Deployment looks again."""
         owner_uid = controller_uid(self._cluster.replica_sets.pop(uid).metadata)
         del self._sets[owner_uid][uid], self._kinds[uid]
         self._cluster.changed.deployments[owner_uid] = None
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def of(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
         """Return the sets of a Deployment, the oldest first."""

@@ -1,11 +1,16 @@
 """StatefulSets: pods with numbers, which come, go and are replaced in their order.
 
 A pod that has gone is made again under the same name, and not before it has gone for good. Claims
-of its own that the cluster does not hold are made with it (claims.py).
+of its own that the cluster does not hold are made with it. No volume controller is simulated: a
+claim whose class binds with its first consumer is left to the scheduler, as in a cluster; any other
+is made bound already, to a volume of its size that every node can reach, as a provisioner would
+have done at once.
 
 Source: kubernetes v1.34 pkg/controller/statefulset/stateful_set_control.go, updateStatefulSet,
 processReplica, processCondemned; stateful_set_utils.go, newStatefulSetPod, isRunningAndAvailable.
 maxUnavailable of a rolling update is not read, as upstream's is not without its feature gate.
+stateful_pod_control.go, createMissingPersistentVolumeClaims;
+pkg/controller/volume/persistentvolume/pv_controller.go, bind.
 """
 
 from __future__ import annotations
@@ -13,19 +18,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from replay.identity import object_uid
 from replay.world.cluster import Cluster
 from replay.world.conditions import ready_since_ns
 from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
-from replay.world.workloads.claims import Claims
 from replay.world.workloads.making import REVISION_LABEL, Owner, PodMaker, template_hash
-from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
+from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2, storage_pb2, workloads_pb2
+from services.rpc.kube_fields import set_time
 
 _ORDINAL = re.compile(r"-(\d{1,9})")
 _NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
+_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_LATE = "WaitForFirstConsumer"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,12 +99,10 @@ class StatefulSets:
         self._cluster.scales[uid] = known.replicas
         self._cluster.changed.owners[uid] = None
 
-    def remove(self, now_ns: int, uid: str) -> None:
-        """Delete a set and, in the background, its pods; claims stay."""
+    def remove(self, uid: str) -> None:
+        """Forget a set; claims stay."""
         del self._sets[uid]
         self._cluster.scales.pop(uid, None)
-        for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
-            self._lives.delete(now_ns, pod, None, "deleted")
 
     def sync(self, now_ns: int, uid: str) -> bool:
         """Take one step after another; answer whether the set must be looked at again at once."""
@@ -228,3 +235,83 @@ def _number(pod: PodRecord, set_name: str) -> int | None:
     name = pod.message.metadata.name
     match = _ORDINAL.fullmatch(name, len(set_name)) if name.startswith(set_name) else None
     return int(match[1]) if match else None
+
+
+class Claims:
+    """Knows which claims and storage classes there are, and makes the claims that are missing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._keys: set[str] = set()
+        self._classes: dict[str, storage_pb2.StorageClass] = {}
+
+    def see(self, message: object_pb2.Object) -> None:
+        """Take note of an object that users put into the cluster; most do not matter here."""
+        if message.HasField("persistent_volume_claim"):
+            meta = message.persistent_volume_claim.metadata
+            self._keys.add(f"{meta.namespace or 'default'}/{meta.name}")
+        elif message.HasField("storage_class"):
+            self._classes[message.storage_class.metadata.name] = message.storage_class
+
+    def forget(self, ref: object_ref_pb2.ObjectRef) -> None:
+        """Take note that an object has gone."""
+        if ref.kind == "PersistentVolumeClaim":
+            self._keys.discard(f"{ref.namespace or 'default'}/{ref.name}")
+        elif ref.kind == "StorageClass":
+            self._classes.pop(ref.name, None)
+
+    def provide(
+        self, now_ns: int, template: storage_pb2.PersistentVolumeClaim, namespace: str, name: str
+    ) -> None:
+        """Make a claim from its template, unless there is one of that name."""
+        key = f"{namespace}/{name}"
+        if key in self._keys:
+            return
+        self._keys.add(key)
+        wrapped = object_pb2.Object()
+        claim = wrapped.persistent_volume_claim
+        claim.CopyFrom(template)
+        meta = claim.metadata
+        meta.namespace, meta.name = namespace, name
+        meta.uid = object_uid("PersistentVolumeClaim", namespace, name)
+        set_time(meta.creation_timestamp, now_ns)
+        claim.status.phase = "Pending"
+        if not self._binds_late(claim):
+            self._bind(now_ns, claim)
+        self._cluster.put_other(now_ns, wrapped, is_new=True)
+
+    def _binds_late(self, claim: storage_pb2.PersistentVolumeClaim) -> bool:
+        spec = claim.spec
+        if spec.HasField("storage_class_name"):
+            found = self._classes.get(spec.storage_class_name)
+        else:
+            found = next(filter(_is_default, self._classes.values()), None)
+            if found is not None:
+                spec.storage_class_name = found.metadata.name
+        return found is not None and found.volume_binding_mode == _LATE
+
+    def _bind(self, now_ns: int, claim: storage_pb2.PersistentVolumeClaim) -> None:
+        """Make the volume of a claim, and bind the two."""
+        meta, spec = claim.metadata, claim.spec
+        wrapped = object_pb2.Object()
+        volume = wrapped.persistent_volume
+        volume.metadata.name = f"pvc-{meta.uid}"
+        volume.metadata.uid = object_uid("PersistentVolume", "", volume.metadata.name)
+        set_time(volume.metadata.creation_timestamp, now_ns)
+        volume.spec.capacity.update(spec.resources.requests)
+        volume.spec.access_modes.extend(spec.access_modes)
+        volume.spec.storage_class_name = spec.storage_class_name
+        volume.spec.claim_ref.kind = "PersistentVolumeClaim"
+        volume.spec.claim_ref.namespace, volume.spec.claim_ref.name = meta.namespace, meta.name
+        volume.spec.claim_ref.uid = meta.uid
+        volume.status.phase = "Bound"
+        self._cluster.put_other(now_ns, wrapped, is_new=True)
+        spec.volume_name = volume.metadata.name
+        meta.annotations[_BIND_COMPLETED] = "yes"
+        claim.status.phase = "Bound"
+        claim.status.access_modes.extend(spec.access_modes)
+        claim.status.capacity.update(spec.resources.requests)
+
+
+def _is_default(storage_class: storage_pb2.StorageClass) -> bool:
+    return storage_class.metadata.annotations.get(_DEFAULT_CLASS) == "true"

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from replay.cli.models_command import command as models_command
 from replay.cli.replay_command import command as replay_command
-from replay.world.model_table import MODELS
+from replay.world.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[3]
 

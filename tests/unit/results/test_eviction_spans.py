@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from replay.results.eviction_spans import NODES_MAX, synchronize_attributes
-from replay.results.round_spans import RoundSpans
+from replay.results.round_spans import NODES_MAX, RoundSpans, synchronize_attributes
 from reprieve.eviction.v1alpha1 import eviction_service_pb2
 from services.telemetry.sampling import Sampling
 from tests.unit.results.test_round_spans import Kept

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from replay.results.tables.free_capacity import (
+from replay.results.tables.history_rows import (
     CORDONED,
     FITS,
     TAINTED,

@@ -13,7 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.results import round_log
+from replay.results import history
 from replay.results.decision_log import (
     DecisionLog,
     failed_line,
@@ -22,7 +22,7 @@ from replay.results.decision_log import (
     read_entries,
 )
 from replay.results.errors import RunError
-from replay.results.round_log import RoundLog, read_rounds
+from replay.results.history import RoundLog, read_rounds
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
@@ -176,7 +176,7 @@ def test_a_history_is_read_back_as_it_was_told(
     """Rounds come back whole and in order, however they fall into frames."""
     path = tmp_path_factory.mktemp("history") / "history.rounds.zst"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(round_log, "FRAME_BYTES", frame_bytes)
+        patch.setattr(history, "FRAME_BYTES", frame_bytes)
         log = RoundLog(path.open("wb"))
         for each in rounds:
             log.write(each)

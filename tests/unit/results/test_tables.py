@@ -11,8 +11,7 @@ import pytest
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.run_directory import TABLES_DRAFT, RunDirectory
-from replay.results.tables.build import build_tables, ensure_tables
-from replay.results.tables.query import RunTables
+from replay.results.tables.query import RunTables, build_tables, ensure_tables
 from replay.results.tables.schema import TABLES
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from services.rpc.metrics_http import serve_metrics
+from services.rpc.prometheus import serve_metrics
 
 
 @pytest.mark.parametrize(

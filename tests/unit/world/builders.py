@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from google.protobuf.struct_pb2 import Value
 
 from replay.world.admission import PriorityAdmission
-from replay.world.budgets import DisruptionController
+from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
-from replay.world.evictions import Evictions
 from replay.world.inputs import Inputs
 from replay.world.journal import Journal
 from replay.world.lives import Lives

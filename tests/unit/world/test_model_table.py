@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from replay.world.durations import duration_ns, shown
-from replay.world.model_table import MODELS, ModelError, with_values
-from replay.world.models import Models
+from replay.world.models import MODELS, ModelError, Models, with_values
 
 S = 1_000_000_000
 

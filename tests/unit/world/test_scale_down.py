@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay.world.pod_record import PodRecord
-from replay.world.scale_down import DELETION_COST, deletion_cost, first_to_go
+from replay.world.workloads.making import DELETION_COST, deletion_cost, first_to_go
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.world.builders import S, make_pod
 
