@@ -87,10 +87,20 @@ def is_carried(raw: _Raw) -> bool:
 
 
 def to_object(raw: _Raw) -> object_pb2.Object:
-    """Return the object that Kubernetes JSON describes. Raises FieldError where it is wrong."""
+    """Return the object that Kubernetes JSON describes. Raises FieldError where it is wrong.
+
+    Any version of a kind's group is read as the one that is carried. In policy/v1beta1 an empty
+    selector matches nothing, which absence means in policy/v1.
+    Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
+    """
     name, message = _FIELDS[raw["kind"]]
     content: dict[str, Any] = {name: kube_json.parse(message, raw)}
-    return object_pb2.Object(**content)
+    carried = object_pb2.Object(**content)
+    if raw.get("apiVersion") == "policy/v1beta1":
+        spec = carried.pod_disruption_budget.spec
+        if not (spec.selector.match_labels or spec.selector.match_expressions):
+            spec.ClearField("selector")
+    return carried
 
 
 def read_object(where: str, raw: _Raw) -> object_pb2.Object:

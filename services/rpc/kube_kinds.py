@@ -12,10 +12,8 @@ from google.protobuf.message import Message
 
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
 from reprieve.scheduler.v1alpha1.scheduler_pb2 import PodPatch
 from services.rpc import kube_json
-from services.rpc.errors import FieldError
 from services.rpc.kube_fields import set_time
 
 _GROUP_VERSIONS = {
@@ -31,11 +29,6 @@ _GROUP_VERSIONS = {
 API_VERSIONS: Mapping[str, str] = {
     kind: version for version, kinds in _GROUP_VERSIONS.items() for kind in kinds.split()
 }
-_CASES = {
-    field.message_type.name: field.name
-    for field in Object.DESCRIPTOR.fields
-    if field.message_type is not None
-}
 
 
 def apply_patch(pod: Pod, patch: PodPatch) -> None:
@@ -48,23 +41,6 @@ def apply_patch(pod: Pod, patch: PodPatch) -> None:
         pod.status.CopyFrom(patch.status)
     if patch.HasField("deletion_ns"):
         set_time(pod.metadata.deletion_timestamp, patch.deletion_ns)
-
-
-def object_from_json(mapping: Mapping[str, object]) -> Object | None:
-    """Return the object that `mapping` describes by its kind, or None if the kind is not carried.
-
-    Any version of a kind's group is read as the one that is carried; a kind of the same name in
-    another group is another kind. Raises FieldError, its path inside the object.
-    """
-    kind, version = _named(mapping, "kind"), _named(mapping, "apiVersion")
-    if kind not in API_VERSIONS or _group(version) != _group(API_VERSIONS[kind]):
-        return None
-    case = _CASES[kind]
-    message = kube_json.parse(type(getattr(Object(), case)), mapping)
-    read = Object(**{case: message})
-    if version == "policy/v1beta1":
-        _drop_empty_selector(read.pod_disruption_budget)
-    return read
 
 
 def object_to_json(message: Message) -> dict[str, Any]:
@@ -81,24 +57,3 @@ def object_to_json(message: Message) -> dict[str, Any]:
     if kind not in API_VERSIONS:
         raise ValueError(f"{kind} is no kind of object")
     return {"apiVersion": API_VERSIONS[kind], "kind": kind, **kube_json.to_json(message)}
-
-
-def _drop_empty_selector(budget: PodDisruptionBudget) -> None:
-    """In this version an empty selector matches nothing, which absence means in the carried one.
-
-    Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
-    """
-    selector = budget.spec.selector
-    if not selector.match_labels and not selector.match_expressions:
-        budget.spec.ClearField("selector")
-
-
-def _named(mapping: Mapping[str, object], field: str) -> str:
-    text = mapping.get(field)
-    if not isinstance(text, str) or not text:
-        raise FieldError(field, "is missing: an object names its apiVersion and kind")
-    return text
-
-
-def _group(version: str) -> str:
-    return version.rpartition("/")[0]

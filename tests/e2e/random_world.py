@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from replay.importers.kinds import to_object
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from services.rpc.kube_kinds import object_from_json
 
 SECOND_NS = 1_000_000_000
 ZONES = ("a", "b", "c")
@@ -216,7 +216,7 @@ class RandomWorld:
 
 def _put(kind: str, meta: dict[str, Any], **rest: Any) -> scheduler_pb2.Event:
     text = {"apiVersion": _VERSIONS.get(kind, "v1"), "kind": kind, "metadata": meta, **rest}
-    return scheduler_pb2.Event(add=object_from_json(text))
+    return scheduler_pb2.Event(add=to_object(text))
 
 
 def _delete(kind: str, name: str, namespace: str = "") -> scheduler_pb2.Event:

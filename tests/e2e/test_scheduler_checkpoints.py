@@ -11,6 +11,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
+from replay.importers.kinds import to_object
 from replay.results.attempts import one_by_one
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
@@ -19,7 +20,6 @@ from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grp
 from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.rpc.client import channel
-from services.rpc.kube_kinds import object_from_json
 from tests.e2e.random_world import RandomWorld, forget_times
 from tests.e2e.replays import NO_SPANS
 
@@ -248,7 +248,7 @@ def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> N
 def _round(second: int, kind: str, meta: dict[str, str], **rest: object) -> scheduler_pb2.Round:
     versions = {"StorageClass": "storage.k8s.io/v1"}
     text = {"apiVersion": versions.get(kind, "v1"), "kind": kind, "metadata": meta, **rest}
-    event = scheduler_pb2.Event(at_ns=second * SECOND_NS, add=object_from_json(text))
+    event = scheduler_pb2.Event(at_ns=second * SECOND_NS, add=to_object(text))
     return scheduler_pb2.Round(at_ns=second * SECOND_NS, events=[event])
 
 

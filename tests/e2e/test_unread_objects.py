@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from replay.importers.kinds import to_object
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from services.rpc.kube_kinds import object_from_json
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import ClusterEvent
 from services.scheduler.core.rules import QUEUE_RULES, RULES
@@ -89,7 +89,7 @@ async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.Ro
 
 def _round(second: int, kind: str, meta: Json, **rest: Json) -> scheduler_pb2.Round:
     at_ns = second * 1_000_000_000
-    message = object_from_json({"apiVersion": "v1", "kind": kind, "metadata": meta, **rest})
+    message = to_object({"apiVersion": "v1", "kind": kind, "metadata": meta, **rest})
     event = scheduler_pb2.Event(at_ns=at_ns, add=message)
     return scheduler_pb2.Round(at_ns=at_ns, events=[event])
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from replay.importers.kinds import to_object
 from reprieve.kube.v1alpha1 import object_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube_kinds import object_from_json
 from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.cluster_events import Change, PutOther, Unread, decode_object
 
@@ -29,8 +29,7 @@ KINDS = {
 def decoded(kind: str, version: str, **fields: object) -> Change:
     """Return the change that an object of Kubernetes JSON makes."""
     whole = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
-    message = object_from_json(whole)
-    assert message is not None
+    message = to_object(whole)
     return decode_object(message, PodSpecInterner(), "object")
 
 
