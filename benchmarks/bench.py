@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
-from replay.backends.environment import prepare
+from replay.backends.processes import prepare
 from replay.results.run_directory import SUMMARY
 from replay.results.tally import Tally
 from replay.runner import Settings, run_replay

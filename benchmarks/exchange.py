@@ -13,8 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from replay.backends.environment import prepare
-from replay.backends.processes import EmbeddedServices
+from replay.backends.processes import EmbeddedServices, prepare
 from replay.backends.stream import Exchange
 from reprieve.queue.v1alpha1 import queue_service_pb2 as rpc
 from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub

@@ -18,9 +18,9 @@ from pathlib import Path
 from time import process_time_ns
 
 from services.kube.pod import Container, PodSpec
+from services.queue.core.cluster_event import happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure, Popped
-from services.queue.core.happening import happened
 from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.incoming import SubQueue
 from services.queue.core.pod import PodRef, QueuedPod

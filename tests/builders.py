@@ -24,8 +24,8 @@ from services.kube.pod import (
     PodSpec,
     PreemptionPolicy,
     PreferredSchedulingTerm,
+    PriorityClass,
 )
-from services.kube.priority_class import PriorityClass
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,

@@ -17,12 +17,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from types import TracebackType
 from typing import IO
 
-from replay.backends.environment import grpc_environment
 from replay.backends.errors import BackendError
 
+_KNOWN = ("1.85.",)
+_SWITCHES = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
 }
@@ -237,3 +240,16 @@ class EmbeddedServices:
                 self.processes[name].stop()
         if self._starter is not None:
             self._starter.wait()
+
+
+@cache
+def grpc_environment() -> dict[str, str]:
+    """Return environment variables by name."""
+    quiet = {"GRPC_VERBOSITY": "NONE"}  # What goes wrong is raised.
+    return quiet | ({"GRPC_EXPERIMENTS": _SWITCHES} if version("grpcio").startswith(_KNOWN) else {})
+
+
+def prepare() -> None:
+    """Set them for this process; gRPC reads them before its first call."""
+    for name, value in grpc_environment().items():
+        os.environ.setdefault(name, value)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import click
 
-from replay.backends.environment import prepare
+from replay.backends.processes import prepare
 from replay.cli.errors import INTERRUPTED, ExitError
 from services.rpc.version import package_version
 

@@ -13,7 +13,7 @@ import click
 import orjson
 
 from replay.importers.options import Moment
-from replay.world.durations import duration_ns
+from replay.world.models import duration_ns
 from services.telemetry.sampling import Sampling
 
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from replay.compare.verdict import Ground, Verdict
 from replay.importers.recording.survey import TERMINAL
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from services.kube import quantity
-from services.kube.priority_class import SYSTEM_CRITICAL_PRIORITY
+from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
 
 EVICTED = "Evicted"
 """status.reason of a pod that its kubelet evicted."""

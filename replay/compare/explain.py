@@ -24,7 +24,7 @@ from replay.compare.recorded import (
 )
 from replay.compare.verdict import judged
 from replay.importers.recording.survey import TERMINAL
-from replay.trace.features import pod_features
+from replay.trace.validate import pod_features
 from reprieve.kube.v1alpha1.affinity_pb2 import PodAffinityTerm
 from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Pod

@@ -20,7 +20,7 @@ from reprieve.kube.v1alpha1.object_pb2 import Object
 from reprieve.kube.v1alpha1.pod_pb2 import Pod
 from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
 from reprieve.kube.v1alpha1.workloads_pb2 import Deployment, PodTemplateSpec, ReplicaSet
-from services.kube.priority_class import SYSTEM_CLASSES
+from services.kube.pod import SYSTEM_CLASSES
 
 _HASH_LABEL = "pod-template-hash"
 _NO_OWNER = "a pod's controller is not in the list: no other pod takes its place when it goes"

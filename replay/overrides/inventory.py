@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from replay.trace.features import pod_template
+from replay.trace.validate import pod_template
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc import kube_fields

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from replay.identity import object_uid
 from replay.overrides.assignment import Assignment, OverrideError, listed, refuse_field
 from replay.overrides.inventory import Inventory
-from replay.trace.features import pod_template
+from replay.trace.validate import pod_template
 from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
 from reprieve.trace.v1alpha1 import trace_pb2
-from services.kube.pod import PreemptionPolicy
-from services.kube.priority_class import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX
+from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, PreemptionPolicy
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from replay.overrides.assignment import OverrideError, known_labels, listed, parse_selector
-from replay.trace.features import pod_template
+from replay.trace.validate import pod_template
 from replay.world.annotations import USAGE
 from replay.world.growth import RESOURCES, UsageRule, parse_growth
 from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from reprieve.kube.v1alpha1 import pod_pb2, scheduling_pb2
-from services.kube.priority_class import (
+from services.kube.pod import (
     HIGHEST_USER_PRIORITY,
     SYSTEM_CLASSES,
     SYSTEM_PREFIX,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from replay.world.durations import duration_ns
 from replay.world.growth import RESOURCES, Growth, parse_growth
+from replay.world.models import duration_ns
 from reprieve.trace.v1alpha1 import trace_pb2
 from services.rpc.errors import FieldError
 

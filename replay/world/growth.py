@@ -14,9 +14,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from replay.world.durations import duration_ns
 from replay.world.lookahead import arranged
-from replay.world.models import SECOND_NS
+from replay.world.models import SECOND_NS, duration_ns
 from reprieve.kube.v1alpha1 import pod_pb2
 from services.kube import quantity
 from services.kube.selector import LabelSelector

@@ -9,7 +9,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from replay.identity import object_uid
-from replay.trace.features import pod_features
+from replay.trace.validate import pod_features
 from replay.world.admission import AdmissionError, PriorityAdmission
 from replay.world.budgets import DisruptionController
 from replay.world.cluster import Cluster

@@ -24,6 +24,9 @@ from services.kube.taints import Toleration
 from services.kube.value import value
 from services.kube.volumes import Volume
 
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CRITICAL_PRIORITY = 2 * HIGHEST_USER_PRIORITY
+SYSTEM_PREFIX = "system-"
 EMPTY: Mapping[str, str] = MappingProxyType({})
 NO_RESOURCES: Mapping[str, int] = MappingProxyType({})
 DEFAULT_SCHEDULER = "default-scheduler"
@@ -214,3 +217,20 @@ class Pod:
     def condition(self, type_: str) -> Condition | None:
         """Return the condition of that type, or None."""
         return next((each for each in self.conditions if each.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A name for a priority `value`; one at most is the global default."""
+
+    name: str
+    value: int
+    global_default: bool = False
+    preemption_policy: PreemptionPolicy = PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    description: str = ""
+
+
+SYSTEM_CLASSES = (
+    PriorityClass(name="system-cluster-critical", value=SYSTEM_CRITICAL_PRIORITY),
+    PriorityClass(name="system-node-critical", value=SYSTEM_CRITICAL_PRIORITY + 1000),
+)

@@ -9,10 +9,11 @@ from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
 from services.queue.config_codec import TIME_NS_MAX
 from services.queue.core.outcome import NotNext
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.queue.operations import Step, read_operation
+from services.queue.operations import Step, read_operation, result_message
 from services.queue.reader import QueueReader
-from services.queue.results import result_message
+from services.queue.saved import QueueSession
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.rpc.sessions import Session
 
 
 class Clock:
@@ -89,3 +90,33 @@ def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) ->
                 return Applied(count=index, at_ns=begun_ns, results=results)
         at_ns = step_ns
     return Applied(count=len(steps), at_ns=at_ns, results=results)
+
+
+def owners_of(request: queue_service_pb2.StreamRequest) -> list[str]:
+    """Return the owners that pop in `request`."""
+    return [owner for each in request.operations if (owner := _owner(each))]
+
+
+def _owner(operation: queue_pb2.Operation) -> str:
+    match operation.WhichOneof("operation"):
+        case "pop":
+            return operation.pop.owner
+        case "commit_pop":
+            return operation.commit_pop.owner
+    return ""
+
+
+def give_back(session: Session[QueueSession], owners: Iterable[str], clock: Clock) -> None:
+    """Give the pops of owners that have gone back to a live session's queue."""
+    at_ns = clock.read(0)
+    for owner in owners:
+        session.core.queue.release_owner(owner, now_ns=at_ns)
+    session.at_ns = at_ns
+    session.core.revision += 1
+
+
+def expire_leases(session: Session[QueueSession], at_ns: int) -> None:
+    """Give back the pops whose owners have not been heard of in time."""
+    if session.core.config.lease_ns:
+        session.core.queue.expire_leases(now_ns=at_ns)
+        session.at_ns = at_ns

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from reprieve.queue.v1alpha1 import queue_pb2
 from services.kube.selector import LabelSelector
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import event_of
+from services.queue.core.cluster_event import Happening, HintFunction, event_of
 from services.queue.core.config import QueueConfig
-from services.queue.core.happening import Happening, HintFunction
 from services.queue.core.hints.in_tree import WITHOUT_HINTS, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile
 from services.queue.core.mode import MODES, QueueMode

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
-from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.cluster_event import Happening, HintFunction
 from services.queue.core.incoming import SubQueue
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration

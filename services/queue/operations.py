@@ -15,9 +15,9 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.kube.selector import LabelSelector
 from services.queue import codec
-from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
+from services.queue.codec import head_message
+from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, Happening
 from services.queue.core.entry import FailedPod, Failure, PopId, Popped
-from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import (
     AlreadyPresent,
@@ -34,6 +34,10 @@ from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError
 
+_NO_TEXT: Mapping[type, queue_pb2.OutcomeCode.ValueType] = {
+    WouldBlock: queue_pb2.OUTCOME_CODE_WOULD_BLOCK,
+    NotInFlight: queue_pb2.OUTCOME_CODE_UNKNOWN_POP,
+}
 Outcome = (
     Popped
     | WouldBlock
@@ -311,3 +315,22 @@ _KINDS: Mapping[str, OperationKind] = {
     ),
     "close": OperationKind(_nothing, lambda queue, _, _at_ns: queue.close()),
 }
+
+
+def result_message(outcome: Outcome) -> queue_pb2.OperationResult:
+    """Return how an operation ended; whatever has no code of its own was plainly applied."""
+    match outcome:
+        case Popped():
+            code = queue_pb2.OUTCOME_CODE_APPLIED
+            return queue_pb2.OperationResult(code=code, popped=head_message(outcome))
+        case NotNext():
+            code = queue_pb2.OUTCOME_CODE_NOT_NEXT
+            return queue_pb2.OperationResult(code=code, pods=outcome.committed)
+        case Closed():
+            code = queue_pb2.OUTCOME_CODE_CLOSED
+            return queue_pb2.OperationResult(code=code, text=outcome.text)
+        case AlreadyPresent():
+            code = queue_pb2.OUTCOME_CODE_ALREADY_PRESENT
+            return queue_pb2.OperationResult(code=code, text=outcome.text)
+    code = _NO_TEXT.get(type(outcome), queue_pb2.OUTCOME_CODE_APPLIED)
+    return queue_pb2.OperationResult(code=code)

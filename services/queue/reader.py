@@ -15,10 +15,9 @@ from reprieve.queue.v1alpha1 import queue_pb2
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
-from services.queue.core.cluster_event import ClusterEvent, event_of
+from services.queue.core.cluster_event import ClusterEvent, Happening, event_of
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure
-from services.queue.core.happening import Happening
 from services.queue.core.mode import MODES
 from services.queue.core.pod import AssignedPod, QueuedPod
 from services.queue.core.registrations import Registrations

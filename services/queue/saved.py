@@ -9,8 +9,8 @@ from reprieve.kube.v1alpha1 import pod_pb2
 from reprieve.queue.v1alpha1 import queue_pb2
 from services.kube.pod import PodSpec
 from services.queue.config_codec import config_from_message
+from services.queue.core.cluster_event import Happening, happened
 from services.queue.core.config import QueueConfig
-from services.queue.core.happening import Happening, happened
 from services.queue.core.pod import PodRef, QueuedPod
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.core.state import QueueState

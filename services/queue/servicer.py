@@ -17,15 +17,13 @@ from google.protobuf.message import Message
 from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
 from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
 from reprieve.session.v1alpha1 import session_pb2
-from services.queue.batch import Clock, apply_batch, read_batch
+from services.queue.batch import Clock, apply_batch, expire_leases, give_back, owners_of, read_batch
 from services.queue.codec import pod_ref_message, write_head
 from services.queue.config_codec import config_message
 from services.queue.core.outcome import NotNext
 from services.queue.dump import pending_views, state_message
-from services.queue.holders import expire_leases, give_back, owners_of
 from services.queue.metrics import QueueMetrics
-from services.queue.operations import read_named
-from services.queue.results import result_message
+from services.queue.operations import read_named, result_message
 from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
-from services.rpc.handlers import function_of, replaced
+from services.rpc.tracing import function_of, replaced
 
 DOMAIN = "reprieve"
 _LOG = logging.getLogger("reprieve.rpc")

@@ -21,8 +21,7 @@ from reprieve.kube.v1alpha1 import (
 )
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import ContainerImage, Node
-from services.kube.pod import Pod, PodPhase
-from services.kube.priority_class import PriorityClass
+from services.kube.pod import Pod, PodPhase, PriorityClass
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.workloads import Controller, ControllerKind, Namespace, Service
 from services.rpc import kube_fields

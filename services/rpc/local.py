@@ -27,7 +27,7 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 from grpc.aio import AioRpcError, Metadata
 
-from services.rpc.handlers import function_of
+from services.rpc.tracing import function_of
 
 PREFIX = "in-process:"
 _T = TypeVar("_T")

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from reprieve.queue.v1alpha1 import queue_pb2
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
+from services.kube.pod import NodeAffinity, PodSpec
 from services.rpc.errors import FieldError
+from services.rpc.kube_messages import pod_spec_to_message
 from services.scheduler.core.extenders import Extender
 from services.scheduler.core.host_choice import TIES
 from services.scheduler.core.options import Options
+from services.scheduler.core.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
+from services.scheduler.core.profile import Profile
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.sources import Sources
-from services.scheduler.hint_profiles import hint_profiles
 from services.typed import DataError, join
 
 DEFAULT_RULES = "v1.34"
@@ -101,3 +105,29 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
     if config.ties not in TIES:
         raise FieldError("config.ties", f"{config.ties!r} is not one of {', '.join(TIES)}")
     return replace(RULES[name], host_choice=TIES[config.ties])
+
+
+def hint_profiles(profiles: Iterable[Profile]) -> list[queue_pb2.HintProfile]:
+    """Return what the profiles ask of their pods' nodes and spread, where they ask anything."""
+    found: list[queue_pb2.HintProfile] = []
+    for profile in profiles:
+        asked = pod_spec_to_message(_asked(profile))
+        if asked.HasField("affinity") or asked.topology_spread_constraints:
+            message = queue_pb2.HintProfile(scheduler_name=profile.scheduler_name)
+            if asked.HasField("affinity"):
+                message.added_affinity.CopyFrom(asked.affinity.node_affinity)
+            message.default_constraints.extend(asked.topology_spread_constraints)
+            found.append(message)
+    return found
+
+
+def _asked(profile: Profile) -> PodSpec:
+    """Return a pod that asks by itself for what the profile asks of all."""
+    affinity, spread = profile.args.get("NodeAffinity"), profile.args.get("PodTopologySpread")
+    required = affinity.added_required if isinstance(affinity, NodeAffinityArgs) else None
+    return PodSpec(
+        node_affinity=None if required is None else NodeAffinity(required=required),
+        topology_spread_constraints=(
+            spread.default_constraints if isinstance(spread, PodTopologySpreadArgs) else ()
+        ),
+    )

@@ -19,9 +19,9 @@ from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.cluster_events import PutOther, decode_object
 from services.scheduler.core.decisions import Binding, Decision, Refused
 from services.scheduler.core.layout import Layout
-from services.scheduler.core.memory import Memory
 from services.scheduler.core.queue_steps import Head
 from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.stateful import Memory
 from services.scheduler.session import Edge, SchedulerSession
 from services.typed import Places, Reading, write
 

@@ -19,10 +19,9 @@ from replay.conform.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
-from services.queue.core.cluster_event import event_of
+from services.queue.core.cluster_event import Happening, HintFunction, event_of, happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, Failure, PopId, Popped
-from services.queue.core.happening import Happening, HintFunction, happened
 from services.queue.core.incoming import SubQueue
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.outcome import AlreadyPresent, Closed, Requeued, WouldBlock

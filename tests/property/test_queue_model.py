@@ -18,9 +18,9 @@ from hypothesis.stateful import (
     rule,
 )
 
+from services.queue.core.cluster_event import happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
-from services.queue.core.happening import happened
 from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
 from services.queue.core.pod import QueuedPod
 from services.queue.core.scheduling_queue import SchedulingQueue

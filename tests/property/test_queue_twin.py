@@ -17,10 +17,9 @@ from hypothesis.stateful import (
 )
 
 from services.kube.pod import PodSpec
-from services.queue.core.cluster_event import event_of
+from services.queue.core.cluster_event import Happening, event_of, happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
-from services.queue.core.happening import Happening, happened
 from services.queue.core.outcome import AlreadyPresent, NotNext, WouldBlock
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration

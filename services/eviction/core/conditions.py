@@ -11,9 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from services.eviction.core.decisions import EVICTED_REASON, Admission
+from services.eviction.core.pod import EvictionPod
+from services.eviction.core.resources import is_best_effort
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition
+from services.kube.taints import Taint, TaintEffect, tolerated
+
+_MEMORY_PRESSURE_TAINT = Taint(
+    key="node.kubernetes.io/memory-pressure", effect=TaintEffect.NO_SCHEDULE
+)
+_ADMITTED = Admission(admit=True)
 
 
 def last_observed(
@@ -78,3 +87,17 @@ def _condition(kind: ConditionType, status: str, reason: str, has: str) -> Condi
 
 _UNDER = {kind: _condition(kind, "True", *words[:2]) for kind, words in _WORDS.items()}
 _FREE = {kind: _condition(kind, "False", *words[2:]) for kind, words in _WORDS.items()}
+
+
+def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> Admission:
+    """Decide on `pod` under the node's present pressure `conditions`."""
+    if not conditions or pod.is_critical:
+        return _ADMITTED
+    if conditions == (ConditionType.MEMORY_PRESSURE,) and (
+        not is_best_effort(pod) or tolerated(_MEMORY_PRESSURE_TAINT, pod.tolerations)
+    ):
+        return _ADMITTED
+    listed = " ".join(each.value for each in conditions)
+    return Admission(
+        admit=False, reason=EVICTED_REASON, message=f"The node had condition: [{listed}]. "
+    )

@@ -18,8 +18,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from services.eviction.core.admission import admit
-from services.eviction.core.conditions import holding, node_conditions
+from services.eviction.core.conditions import admit, holding, node_conditions
 from services.eviction.core.config import EvictionConfig
 from services.eviction.core.decisions import Admission, Eviction, Grounds, NodeEvent
 from services.eviction.core.layout import NO_COLLECTION

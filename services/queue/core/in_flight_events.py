@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from itertools import islice
 
-from services.queue.core.happening import Happening
+from services.queue.core.cluster_event import Happening
 
 
 class InFlightEvents:

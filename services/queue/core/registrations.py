@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from services.queue.core.cluster_event import ClusterEvent
+from services.queue.core.cluster_event import ClusterEvent, Happening, HintFunction
 from services.queue.core.entry import Entry, Failure
-from services.queue.core.happening import Happening, HintFunction
 from services.queue.core.pod import QueuedPod
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from services.queue.core.cluster_event import Happening
 from services.queue.core.entry import Entry, Failure
-from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
 from services.queue.core.parts import QueueParts

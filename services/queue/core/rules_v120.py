@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from services.queue.core import incoming
+from services.queue.core.cluster_event import Happening
 from services.queue.core.entry import Entry, Failure
-from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, Requeued
 from services.queue.core.pod import AssignedPod, PodRef, QueuedPod

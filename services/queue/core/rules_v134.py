@@ -21,10 +21,10 @@ from services.queue.core.cluster_event import (
     POD_ADD,
     POD_UPDATE,
     UNSCHEDULABLE_TIMEOUT,
+    Happening,
     event_of,
 )
 from services.queue.core.entry import Entry, Failure
-from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import AlreadyPresent, PresentTexts, Requeued
 from services.queue.core.parts import QueueParts

@@ -19,10 +19,10 @@ from services.queue.core.cluster_event import (
     FORCE_ACTIVATE,
     POD_UPDATE,
     Action,
+    Happening,
     pod_update,
 )
 from services.queue.core.entry import Entry
-from services.queue.core.happening import Happening
 from services.queue.core.in_flight_events import InFlightEvents
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import PresentTexts

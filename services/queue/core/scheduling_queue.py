@@ -17,10 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from services.kube.selector import LabelSelector
-from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE
+from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, Happening
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
-from services.queue.core.happening import Happening
 from services.queue.core.incoming import SubQueue
 from services.queue.core.mode import MODES
 from services.queue.core.outcome import (

@@ -32,14 +32,17 @@ from services.scheduler.core.failed_cycle import SnapshotFailedCycle
 from services.scheduler.core.framework import Framework
 from services.scheduler.core.outlook import Outlook
 from services.scheduler.core.plugin_guard import PluginFailed
-from services.scheduler.core.plugins.default_preemption import DefaultPreemption, preemptor_among
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.pod_topology_spread import PodTopologySpread
 from services.scheduler.core.plugins.pod_topology_spread_rules import default_selector
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
-from services.scheduler.core.preemption.preemptor import no_extenders
+from services.scheduler.core.preemption.preemptor import (
+    DefaultPreemption,
+    no_extenders,
+    preemptor_among,
+)
 from services.scheduler.core.queue_mirror import QueueMirror
 from services.scheduler.core.queue_steps import (
     CommitPop,

@@ -24,7 +24,6 @@ from services.scheduler.core.plugin import (
     ScorePlugin,
 )
 from services.scheduler.core.plugin_args import DefaultPreemptionArgs
-from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.image_locality import ImageLocality
 from services.scheduler.core.plugins.inter_pod_affinity import InterPodAffinity
@@ -41,7 +40,7 @@ from services.scheduler.core.plugins.taint_toleration import TaintToleration
 from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
 from services.scheduler.core.plugins.volume_zone import VolumeZone
-from services.scheduler.core.preemption.preemptor import Preemptor
+from services.scheduler.core.preemption.preemptor import DefaultPreemption, Preemptor
 from services.scheduler.core.preemption.survey import CandidateSampling
 from services.scheduler.core.profile import DEFAULT_PROFILE, Point, Profile
 

@@ -32,10 +32,9 @@ from services.scheduler.core.decisions import (
 from services.scheduler.core.events_objects import on_object
 from services.scheduler.core.extenders_chain import Extenders
 from services.scheduler.core.framework import Framework
-from services.scheduler.core.memory import Memory
 from services.scheduler.core.options import Options, cycles_of
-from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.pod_evaluation import PodEvaluation, evaluate_pod
+from services.scheduler.core.preemption.preemptor import preemptor_among
 from services.scheduler.core.preemption.rules import (
     Aftermath,
     after_deletion_refused,
@@ -57,7 +56,7 @@ from services.scheduler.core.queue_steps import (
 )
 from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.stateful import StatefulPlugin
+from services.scheduler.core.stateful import Memory, StatefulPlugin
 from services.scheduler.core.surveyor import Surveyor
 from services.scheduler.core.waiting import Waiting
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.eviction.core.admission import admit
+from services.eviction.core.conditions import admit
 from services.eviction.core.pod import EvictionContainer, EvictionPod
 from services.eviction.core.signals import ConditionType
 from services.kube.quantity import parse

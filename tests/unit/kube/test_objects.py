@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.kube.node import LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, Node
-from services.kube.pod import Condition, Pod, PodPhase, PodSpec
-from services.kube.priority_class import SYSTEM_CLASSES, SYSTEM_PREFIX
+from services.kube.pod import SYSTEM_CLASSES, SYSTEM_PREFIX, Condition, Pod, PodPhase, PodSpec
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
-from replay.trace.features import CONTROLLERS, pod_template
 from replay.trace.reader import OrderCheck
+from replay.trace.validate import CONTROLLERS, pod_template
 from reprieve.trace.v1alpha1 import trace_pb2
 from tests.unit.overrides.traces import trace, with_controllers
 

@@ -42,8 +42,7 @@ from services.kube.volumes import (
     GcePersistentDisk,
     Volume,
 )
-from services.queue.core.cluster_event import event_of
-from services.queue.core.happening import Happening, happened
+from services.queue.core.cluster_event import Happening, event_of, happened
 from services.queue.core.hints.in_tree import IN_TREE, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile, HintProfiles
 from services.queue.core.pod import QueuedPod

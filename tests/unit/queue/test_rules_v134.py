@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core.cluster_event import event_of
+from services.queue.core.cluster_event import event_of, happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure, Popped
-from services.queue.core.happening import happened
 from services.queue.core.hints.in_tree import IN_TREE
 from services.queue.core.incoming import SubQueue
 from services.queue.core.outcome import Closed, NotInFlight, Requeued, WouldBlock

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from services.queue.core.cluster_event import happened
 from services.queue.core.config import QueueConfig
 from services.queue.core.entry import Failure, PopId
-from services.queue.core.happening import happened
 from services.queue.core.incoming import SubQueue
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.outcome import (

@@ -9,7 +9,7 @@ from services.kube.selector import LabelSelector
 from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
-from services.queue.core.happening import happened
+from services.queue.core.cluster_event import happened
 from services.queue.core.pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.scheduler.batch import Batch

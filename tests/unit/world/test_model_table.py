@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from replay.world.durations import duration_ns, shown
-from replay.world.models import MODELS, ModelError, Models, with_values
+from replay.world.models import MODELS, ModelError, Models, duration_ns, shown, with_values
 
 S = 1_000_000_000
 

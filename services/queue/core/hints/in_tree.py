@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from services.queue.core.cluster_event import event_of
-from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.cluster_event import Happening, HintFunction, event_of
 from services.queue.core.hints import inter_pod_affinity, nodes, pod_topology_spread, volumes
 from services.queue.core.hints.objects import HintProfiles, hint
 from services.queue.core.pod import QueuedPod

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import Node
-from services.queue.core.happening import Happening
+from services.queue.core.cluster_event import Happening
 from services.queue.core.hints.objects import AnyPod, pods, spec_of
 from services.queue.core.pod import QueuedPod
 

@@ -15,8 +15,7 @@ from services.kube.node import Node
 from services.kube.pod import DEFAULT_SCHEDULER, Pod, PodSpec
 from services.kube.selector import NodeSelector
 from services.kube.spread import TopologySpreadConstraint
-from services.queue.core.cluster_event import NODE, ClusterEvent
-from services.queue.core.happening import Happening, HintFunction
+from services.queue.core.cluster_event import NODE, ClusterEvent, Happening, HintFunction
 from services.queue.core.pod import QueuedPod
 
 AnyPod = Pod | QueuedPod
