@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 import orjson
 from opentelemetry.sdk.resources import Resource
 
-from services.telemetry.setup import SCOPE
+from services.telemetry.resource import SCOPE
 from services.telemetry.span import Attribute, Delivery, Span
 
 _SPANS_PER_LINE = 512

@@ -18,7 +18,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode, TraceFlag
 from opentelemetry.util.types import Attributes
 
 from services.telemetry import span as own
-from services.telemetry.setup import SCOPE
+from services.telemetry.resource import SCOPE
 
 _SPANS_PER_BATCH = 512
 _FLAGS = TraceFlags(TraceFlags.SAMPLED)

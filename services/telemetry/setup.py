@@ -8,24 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-
 from services.telemetry.span import SpanSink
 
-SCOPE = "reprieve"
-"""Instrumentation scope of every span."""
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-
-def resource(version: str, service: str = "") -> Resource:
-    """Return the resource of the replay, or of one of its services.
-
-    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
-    """
-    name = f"reprieve-{service}" if service else "reprieve"
-    own = Resource({"service.name": name, "service.version": version})
-    return own.merge(OTELResourceDetector().detect())
 
 
 class TelemetryError(ValueError):
@@ -41,7 +27,7 @@ def open_span_sink(path: Path, version: str, environment: Mapping[str, str]) -> 
     if sink is not None:
         return sink
     from services.telemetry.file_sink import FileSpanSink  # noqa: PLC0415 - loaded when needed
-    from services.telemetry.setup import resource  # noqa: PLC0415 - loaded when needed
+    from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
 
     return FileSpanSink(path, resource(version))
 
@@ -59,7 +45,7 @@ def collector_sink(
     if not endpoint:
         return None
     from services.telemetry.otlp_sink import open_collector  # noqa: PLC0415 - loaded when needed
-    from services.telemetry.setup import resource  # noqa: PLC0415 - loaded when needed
+    from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
 
     return open_collector(endpoint, resource(version, service))
 

@@ -12,8 +12,8 @@ from replay.results.tally import LOCAL_STORAGE
 from reprieve.scheduler.v1alpha1 import scheduler_pb2
 from reprieve.session.v1alpha1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
+from services.telemetry.resource import resource
 from services.telemetry.sampling import Sampling
-from services.telemetry.setup import resource
 from tests.unit.results import messages
 from tests.unit.results.test_round_spans import Kept
 

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.otlp_sink import OtlpSpanSink
-from services.telemetry.setup import TelemetryError, open_span_sink, resource
+from services.telemetry.resource import resource
+from services.telemetry.setup import TelemetryError, open_span_sink
 from services.telemetry.span import Span, SpanContext
 from tests.otlp_collector import Collector, running_collector
 

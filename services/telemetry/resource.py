@@ -1,0 +1,18 @@
+"""Who emits: the resource of every span, with what the standard OTEL_ variables add to it."""
+
+from __future__ import annotations
+
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+
+SCOPE = "reprieve"
+"""Instrumentation scope of every span."""
+
+
+def resource(version: str, service: str = "") -> Resource:
+    """Return the resource of the replay, or of one of its services.
+
+    OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES have the last word.
+    """
+    name = f"reprieve-{service}" if service else "reprieve"
+    own = Resource({"service.name": name, "service.version": version})
+    return own.merge(OTELResourceDetector().detect())
