@@ -9,6 +9,7 @@ exactly at its expiry, and forgets a name once the maximum has passed since its 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ class NameBackoff:
     updated_ns: int
 
 
-class BackoffPolicy:
+class BackoffPolicy(ABC):
     """The rule that a mode backs off by; most keep nothing beside what entries carry.
 
     `goes_by_name` tells that what is known of a pod counts for the next one of its name.
@@ -54,9 +55,9 @@ class BackoffPolicy:
     def __init__(self, limits: BackoffLimits) -> None:
         self._limits = limits
 
+    @abstractmethod
     def expiry_ns(self, entry: Entry, /) -> int:
         """Return when the backoff of `entry` ends."""
-        raise NotImplementedError
 
     def backs_off(self, entry: Entry, now_ns: int, /) -> bool:
         """Tell whether `entry` still has to wait at `now_ns`; at its expiry it is due."""
@@ -66,17 +67,17 @@ class BackoffPolicy:
         """Return the first moment at which `entry` no longer has to wait."""
         return self.expiry_ns(entry)
 
-    def record_failure(self, key: PodKey, now_ns: int, /) -> None:
+    def record_failure(self, key: PodKey, now_ns: int, /) -> None:  # noqa: B027 - most keep nothing
         """Note that a cycle of the pod has failed."""
 
-    def forget(self, key: PodKey, /) -> None:
+    def forget(self, key: PodKey, /) -> None:  # noqa: B027 - most keep nothing
         """Start over for the pod: it has changed, or is deleted."""
 
     def state(self) -> tuple[NameBackoff, ...]:
         """Return what is kept by name, oldest update first."""
         return ()
 
-    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:
+    def restore(self, backoffs: Iterable[NameBackoff], /) -> None:  # noqa: B027 - most keep nothing
         """Take over what `state` returned."""
 
 

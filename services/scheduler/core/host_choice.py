@@ -7,6 +7,7 @@ upstream's zone-interleaved node list.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
@@ -43,11 +44,12 @@ class Scored(Protocol):
         """Return the totals, int64[nodes], of the rows that `refuser` spares."""
 
 
-class HostChoice:
+class HostChoice(ABC):
     """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
 
     __slots__ = ()
 
+    @abstractmethod
     def choose(
         self,
         shape: Scored,
@@ -61,13 +63,12 @@ class HostChoice:
 
         Rows in `tried` were evaluated before, whether they are looked at now or not.
         """
-        raise NotImplementedError
 
     def mark(self) -> int:
         """Return what `reset` needs to come back to this moment; most choices leave nothing."""
         return 0
 
-    def reset(self, mark: int) -> None:
+    def reset(self, mark: int) -> None:  # noqa: B027 - most choices leave nothing
         """Undo the choices since `mark` was taken."""
 
 
