@@ -35,7 +35,7 @@ from replay.runner import Settings, run_replay
 from replay.trace.reader import read
 from replay.trace.writer import write
 from replay.world.cluster import Cluster
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from services.telemetry.sampling import Sampling
 
 JSON = Path("runs") / "bench.json"

@@ -22,10 +22,10 @@ from replay.world.cluster import Cluster
 from replay.world.models import SECOND_NS, Models
 from replay.world.pressure import INTERVAL_NS
 from replay.world.replay import Limits, Replay
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.server import calm
 
 SAMPLE_S = 300

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 
 from replay.backends.processes import EmbeddedServices, prepare
 from replay.backends.stream import Exchange
-from reprieve.queue.v1alpha1 import queue_service_pb2 as rpc
-from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as rpc
+from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel
 
 BLOCKS = 5
@@ -44,11 +44,11 @@ def main() -> None:
 def exchanged(address: str, count: int) -> tuple[float, float]:
     """Return wall time and this process's CPU time of an exchange, us."""
     opened = channel(address)
-    stub = SchedulingQueueServiceStub(opened)
-    session = stub.Open(rpc.OpenRequest())
-    stamp = session_pb2.Stamp(session=session.session, epoch=session.epoch)
-    stream: Exchange[rpc.StreamRequest, rpc.StreamResponse]
-    stream = Exchange(stub.Stream, "queue", address)
+    stub = QueueServiceStub(opened)
+    session = stub.CreateSession(rpc.CreateSessionRequest())
+    stamp = session_pb2.Stamp(session=session.session)
+    stream: Exchange[rpc.ApplyRequest, rpc.ApplyResponse]
+    stream = Exchange(stub.StreamingApply, "queue", address)
     for request in requests(stamp, 100):
         stream.exchange(request)
     wall, cpu = time.perf_counter(), time.process_time()
@@ -60,11 +60,11 @@ def exchanged(address: str, count: int) -> tuple[float, float]:
     return wall * 1e6 / count, cpu * 1e6 / count
 
 
-def requests(stamp: session_pb2.Stamp, count: int) -> Iterator[rpc.StreamRequest]:
+def requests(stamp: session_pb2.Stamp, count: int) -> Iterator[rpc.ApplyRequest]:
     """Yield numbered requests that ask for nothing."""
     for _ in range(count):
         stamp.sequence += 1
-        yield rpc.StreamRequest(stamp=stamp)
+        yield rpc.ApplyRequest(stamp=stamp)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from replay.generate.workload import (
 )
 from replay.identity import object_uid
 from replay.importers.records import Numbering
-from reprieve.trace.v1alpha1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
+from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
 
 NAMESPACE = "default"
 SERVICE_S = 60

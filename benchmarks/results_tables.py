@@ -20,10 +20,9 @@ from replay.report.page import write_report
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
 from replay.results.tables.query import build_tables
-from reprieve.kube.v1alpha1 import object_ref_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import timestamp
 
 _SECOND_NS = 1_000_000_000
@@ -142,7 +141,7 @@ def _end(
         yield entry
         entry = _entry(number)
         entry.observed.removed.cause = "preempted"
-        round_.events.add(at_ns=at_ns).delete.CopyFrom(entry.observed.object)
+        round_.events.add(at_ns=at_ns).remove.CopyFrom(entry.observed.object)
     else:
         entry.observed.finished.phase = "Succeeded"
         status = pod_pb2.PodStatus(phase="Succeeded")
@@ -152,14 +151,14 @@ def _end(
 
 
 def _entry(number: int) -> trace_pb2.Decision:
-    reference = object_ref_pb2.ObjectRef(
+    reference = meta_pb2.ObjectReference(
         kind="Pod", namespace="bench", name=_name(number), uid=_uid(number)
     )
     return trace_pb2.Decision(observed=trace_pb2.Observed(object=reference))
 
 
-def _ref(number: int) -> session_pb2.PodRef:
-    return session_pb2.PodRef(uid=_uid(number), namespace="bench", name=_name(number))
+def _ref(number: int) -> meta_pb2.ObjectReference:
+    return meta_pb2.ObjectReference(uid=_uid(number), namespace="bench", name=_name(number))
 
 
 def _name(number: int) -> str:

@@ -18,7 +18,7 @@ from benchmarks.workloads import (
 from replay.generate.presets import openb_like
 from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples" / "traces"

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.struct_pb2 import Value
-
 from replay.generate.workload import GI, NodeShape, node, pod_template
 from replay.identity import object_uid
 from replay.importers.options import SECOND_NS, ImportOptions
@@ -20,13 +18,13 @@ from replay.importers.perf.made import ObjectFiles
 from replay.importers.perf.workload import Workload
 from replay.importers.records import Issues, Numbering, Templates
 from replay.importers.scheduler_perf import Run
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
-from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
-from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Delete, Header, Marker, Record
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1beta1.workloads_pb2 import Deployment
+from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Delete, Header, Marker, Record
 
 NAMESPACE = "default"
 SETTLED_NS = 60 * SECOND_NS
@@ -140,7 +138,7 @@ def replaced(nodes: int, deployments: int, replicas: int) -> Iterator[Record]:
     at_ns = SETTLED_NS
     yield numbering.record(at_ns, marker=Marker(name="pods are replaced"))
     for pod in itertools.chain.from_iterable(zip(*made, strict=True)):
-        ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=pod)
+        ref = ObjectReference(kind="Pod", namespace=NAMESPACE, name=pod)
         yield numbering.record(at_ns, delete=Delete(object=ref, cause="user"))
         at_ns += EVERY_NS
 
@@ -157,16 +155,16 @@ def few(records: Iterable[Record], *, nodes: int, pods: int) -> Iterator[Record]
 def _deployment(numbering: Numbering, name: str, pods: Sequence[str]) -> Iterator[Record]:
     """Yield the names of a Deployment's first pods, its budget, and then the Deployment."""
     labels = {"app": name}
-    owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name)
+    owner = ObjectReference(kind="Deployment", namespace=NAMESPACE, name=name)
     set_name = ControllerPod(owner=owner, ordinal=0, name=f"{name}-rs")
     yield numbering.record(0, controller_pod=set_name)
-    owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=f"{name}-rs")
+    owner = ObjectReference(kind="ReplicaSet", namespace=NAMESPACE, name=f"{name}-rs")
     for ordinal, pod in enumerate(pods):
         expected = ControllerPod(owner=owner, ordinal=ordinal, name=pod)
         yield numbering.record(0, controller_pod=expected)
     budget = PodDisruptionBudget()
     budget.spec.selector.match_labels.update(labels)
-    budget.spec.max_unavailable.CopyFrom(Value(number_value=1))
+    budget.spec.max_unavailable.CopyFrom(IntOrString(int_value=1))
     deployment = Deployment()
     deployment.spec.replicas = len(pods)
     deployment.spec.selector.match_labels.update(labels)
@@ -177,8 +175,8 @@ def _deployment(numbering: Numbering, name: str, pods: Sequence[str]) -> Iterato
         meta = made.metadata
         meta.name, meta.namespace = name, NAMESPACE
         meta.uid = object_uid(made.DESCRIPTOR.name, NAMESPACE, name)
-    yield numbering.record(0, create=Object(pod_disruption_budget=budget))
-    yield numbering.record(0, create=Object(deployment=deployment))
+    yield numbering.record(0, create=KubernetesObject(pod_disruption_budget=budget))
+    yield numbering.record(0, create=KubernetesObject(deployment=deployment))
 
 
 def _named(pod: Pod, name: str) -> Pod:
@@ -204,25 +202,25 @@ class _Objects(ObjectFiles):
     def __init__(self) -> None:
         super().__init__(Path())
 
-    def make(self, name: str, values: Mapping[str, Any]) -> Object:
+    def make(self, name: str, values: Mapping[str, Any]) -> KubernetesObject:
         """Return a new object of the template."""
         del values
-        result = Object()
+        result = KubernetesObject()
         result.CopyFrom(_OBJECTS[name])
         return result
 
 
-def _perf_node() -> Object:
+def _perf_node() -> KubernetesObject:
     node = Node()
     node.metadata.generate_name = "scheduler-perf-"
     node.status.capacity.update({"pods": "110", "cpu": "4", "memory": "32Gi"})
     node.status.conditions.add(type="Ready", status="True")
-    return Object(node=node)
+    return KubernetesObject(node=node)
 
 
 def _perf_pod(
     prefix: str = "pod-", cpu: str = "100m", image: str = "3.10", color: str = ""
-) -> Object:
+) -> KubernetesObject:
     pod = Pod()
     pod.metadata.generate_name = prefix
     if color:
@@ -232,10 +230,10 @@ def _perf_pod(
     amounts = {"cpu": cpu, "memory": "500Mi"}
     container.resources.requests.update(amounts)
     container.resources.limits.update(amounts)
-    return Object(pod=pod)
+    return KubernetesObject(pod=pod)
 
 
-def _objects() -> Mapping[str, Object]:
+def _objects() -> Mapping[str, KubernetesObject]:
     low, high = _perf_pod(cpu="900m"), _perf_pod(cpu="3000m")
     low.pod.spec.termination_grace_period_seconds = 0
     high.pod.spec.priority = 10

@@ -27,10 +27,9 @@ from replay.world.cluster import Cluster
 from replay.world.growth import UsageRule
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.client import PLAIN, ClientTls
 from services.rpc.server import calm
 from services.telemetry.sampling import Sampling
@@ -203,20 +202,16 @@ class _TimedEviction:
         self._service = service
         self._recorder = recorder
 
-    def step(
-        self, operations: Sequence[eviction_service_pb2.NodeOperation]
-    ) -> Sequence[eviction_service_pb2.StepAnswer]:
+    def apply(
+        self, operations: Sequence[eviction_service_pb2.Operation]
+    ) -> Sequence[eviction_service_pb2.OperationResult]:
         """Carry out a batch and measure it."""
         began_ns = perf_counter_ns()
-        answers = self._service.step(operations)
+        answers = self._service.apply(operations)
         taken_ns = perf_counter_ns() - began_ns
         found = synchronize_attributes(answers)
         self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), found)
         return answers
-
-    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
-        """Ask whether a node takes a pod."""
-        return self._service.admit(node_name, pod)
 
 
 def _noting(
@@ -255,10 +250,14 @@ def _manifest(settings: Settings, scheduler: SchedulerService) -> Manifest:
         configuration={
             "kube_scheduler_configuration": settings.scheduler.kube_scheduler_configuration,
             "kubelet_configuration": settings.eviction.kubelet_configuration,
-            "queue_mode": settings.scheduler.queue.mode,
+            "queue_rules": settings.scheduler.queue.rules,
             "disable_preemption": settings.scheduler.disable_preemption,
             "sample_nodes": settings.scheduler.sample_nodes,
-            "ties": settings.scheduler.ties,
+            "ties": (
+                scheduler_pb2.TieBreak.Name(settings.scheduler.ties)
+                if settings.scheduler.HasField("ties")
+                else ""
+            ),
             **({"overrides": dict(settings.overrides)} if settings.overrides else {}),
             **({"follow_until": settings.follow_until} if settings.follow_until else {}),
         },

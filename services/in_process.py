@@ -13,9 +13,9 @@ from typing import cast
 
 import grpc
 
-from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
-from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
+from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
+from reprieve.queue.v1beta1 import queue_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
 from services.rpc.errors import UnavailableError
 from services.rpc.local import LocalServer
 from services.rpc.server import interceptors
@@ -56,10 +56,10 @@ def in_process(*, scheduler: bool, eviction: bool, warms_up: bool) -> Iterator[d
 
 
 def _queue(server: grpc.aio.Server) -> None:
-    from services.queue.servicer import SchedulingQueueServicer  # noqa: PLC0415 - when needed
+    from services.queue.servicer import QueueServicer  # noqa: PLC0415 - when needed
 
-    servicer = SchedulingQueueServicer()
-    queue_service_pb2_grpc.add_SchedulingQueueServiceServicer_to_server(servicer, server)
+    servicer = QueueServicer()
+    queue_service_pb2_grpc.add_QueueServiceServicer_to_server(servicer, server)
 
 
 def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:

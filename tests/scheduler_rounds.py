@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.session import SchedulerSession
 
 

@@ -15,10 +15,10 @@ const LABEL = 'example.com/reserved-for';
 const PRECIOUS = 'example.com/precious';
 
 const definition = protoLoader.loadSync(
-  'reprieve/scheduler/v1alpha1/extender_service.proto',
+  'reprieve/scheduler/v1beta1/extender_service.proto',
   { includeDirs: [PROTOS], keepCase: true, longs: Number, defaults: true },
 );
-const { ExtenderService } = grpc.loadPackageDefinition(definition).reprieve.scheduler.v1alpha1;
+const { ExtenderService } = grpc.loadPackageDefinition(definition).reprieve.scheduler.v1beta1;
 
 const labelsOf = (object) => (object.metadata && object.metadata.labels) || {};
 const appOf = (pod) => labelsOf(pod).app || '';

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc
 
 from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.stream import Exchange, describe
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2_grpc
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as eviction_rpc
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2_grpc
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
+from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.client import PLAIN, ClientTls, channel
+from services.rpc.parts import MESSAGE_BYTES_MAX, chunks, merged, split
+
+FAST_PATHS = {
+    scheduler_pb2.FAST_PATH_UNSPECIFIED: "",
+    scheduler_pb2.FAST_PATH_NOMINATED_NODE: "nominatedNode",
+    scheduler_pb2.FAST_PATH_SINGLE_FEASIBLE_NODE: "singleFeasibleNode",
+}
+"""Upstream's names of the reasons to take a node without scoring."""
 
 DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
@@ -36,8 +42,8 @@ class _Session(Generic[Request, Answer]):
         service: str,
         address: str,
         make_stub: Callable[[grpc.Channel], Any],
-        open_request: object,
-        close_request: Callable[..., object],
+        request: object,
+        stream: str,
         tls: ClientTls,
     ) -> None:
         """Open the session.
@@ -46,18 +52,20 @@ class _Session(Generic[Request, Answer]):
         refuses what it was asked to do.
         """
         self._named = f"the {service} at {address}"
-        self._close_request = close_request
         self._channel = channel(address, tls)
         self._stub = make_stub(self._channel)
         try:
-            self.opened = self._stub.Open(open_request, timeout=DEADLINE_S)
+            self.opened = self._stub.CreateSession(request, timeout=DEADLINE_S)
         except grpc.RpcError as error:
             self._channel.close()
             text = f"the {service} at {address} opened no session: {describe(error)}"
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
-        self._stamp = session_pb2.Stamp(session=self.opened.session, epoch=self.opened.epoch)
-        open_stream: Callable[[Iterator[Request]], Any] = self._stub.Stream
+        if not self.opened.session:
+            self._channel.close()
+            raise BackendError(f"{self._named} answers wrongly: session: is required")
+        self._stamp = session_pb2.Stamp(session=self.opened.session)
+        open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, stream)
         self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
 
     def follow(self, traceparent: str) -> None:
@@ -77,30 +85,28 @@ class _Session(Generic[Request, Answer]):
 
     def _now(self) -> session_pb2.Stamp:
         """Return a stamp for a call that does not count."""
-        return session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
+        return session_pb2.Stamp(session=self._stamp.session, traceparent=self._stamp.traceparent)
 
-    def _ask(self, method: str, request: Any) -> Any:
-        """Call a method that reads the session as it stands. Raises BackendError."""
-        request.stamp.session, request.stamp.epoch = self._stamp.session, self._stamp.epoch
-        request.stamp.traceparent = self._stamp.traceparent
-        return self._call(method, request)
+    def _wrong(self, field: str, problem: str) -> BackendError:
+        return BackendError(f"{self._named} answers wrongly: {field}: {problem}")
 
-    def _call(self, method: str, request: object) -> Any:
-        """Call a method of the service. Raises BackendError."""
-        try:
-            return getattr(self._stub, method)(request, timeout=DEADLINE_S)
-        except grpc.RpcError as error:
-            raise BackendError(f"{self._named} answers {describe(error)}") from error
+    def _receive(self, sequence: int) -> Answer:
+        """Return the next answer, which is to the request of that number. Raises BackendError."""
+        answer = self._stream.receive()
+        said: Any = answer
+        if said.sequence != sequence:
+            problem = f"is {said.sequence}, and the request's is {sequence}"
+            raise self._wrong("sequence", problem if said.HasField("sequence") else "is required")
+        return answer
 
     def _forget(self) -> None:
         """Let the service forget the session; one that has gone is no fault here."""
         with contextlib.suppress(grpc.RpcError):
-            self._stub.CloseSession(
-                self._close_request(session=self._stamp.session), timeout=DEADLINE_S
-            )
+            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
+            self._stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
-class SchedulerService(_Session[scheduler_rpc.StreamRequest, scheduler_rpc.StreamResponse]):
+class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.RunRoundResponse]):
     """A session with a SchedulerService; `rounds` counts those whose outcomes were taken."""
 
     def __init__(
@@ -110,12 +116,13 @@ class SchedulerService(_Session[scheduler_rpc.StreamRequest, scheduler_rpc.Strea
             "scheduler",
             address,
             scheduler_service_pb2_grpc.SchedulerServiceStub,
-            scheduler_rpc.OpenRequest(config=config),
-            scheduler_rpc.CloseSessionRequest,
+            scheduler_rpc.CreateSessionRequest(config=config),
+            "StreamingRunRound",
             tls,
         )
-        self.opened: scheduler_rpc.OpenResponse
+        self.opened: scheduler_rpc.Session
         self._answered: deque[scheduler_pb2.RoundOutcomes] = deque()
+        self._expected: deque[_Expected] = deque()
         self.rounds = 0
 
     @property
@@ -131,88 +138,100 @@ class SchedulerService(_Session[scheduler_rpc.StreamRequest, scheduler_rpc.Strea
     @property
     def takes_windows(self) -> bool:
         """Tell whether rounds may be told ahead."""
-        return self.opened.windows
+        windows: bool = self.opened.windows
+        return windows
 
     def tell(
         self, round_: scheduler_pb2.Round, window: Sequence[scheduler_rpc.Foreseen] = ()
     ) -> None:
         """Tell a round, or go on with one, and the rounds that will follow it."""
-        stamp = self._next_stamp()
-        request = scheduler_rpc.StreamRequest(stamp=stamp, round=round_, window=window)
+        request = scheduler_rpc.RunRoundRequest(round=round_, window=window)
+        if request.ByteSize() > MESSAGE_BYTES_MAX:
+            *parts, last = _parts(round_)
+            for part in parts:
+                self._send(scheduler_rpc.RunRoundRequest(round=part), is_part=True)
+            request = scheduler_rpc.RunRoundRequest(round=last, window=window)
+        self._send(request, is_part=False)
+
+    def _send(self, request: scheduler_rpc.RunRoundRequest, *, is_part: bool) -> None:
+        request.stamp.CopyFrom(self._next_stamp())
+        self._expected.append(_Expected(request.stamp.sequence, is_part))
         self._stream.send(request)
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
         """Return the session's state; every round told is answered. Raises BackendError."""
-        request = scheduler_rpc.CheckpointRequest(stamp=self._now())
+        request = session_pb2.CheckpointSessionRequest(stamp=self._now())
         try:
-            answers = self._stub.Checkpoint(request, timeout=CHECKPOINT_S)
-            return [answer.chunk for answer in answers]
+            return list(self._stub.CheckpointSession(request, timeout=CHECKPOINT_S))
         except grpc.RpcError as error:
             raise BackendError(f"the scheduler saves no checkpoint: {describe(error)}") from error
 
     def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
-        """Go on in a session that a checkpoint makes, under a name of its own.
+        """Go on in a session that a checkpoint makes.
 
         Raises BackendError where the service does not take it; the session is the old one then.
         """
-        kept = list(chunks)
-        sequence = kept[0].info.sequence if kept else 0
-        if kept:
-            kept[0].info.session = f"restored-{secrets.token_hex(8)}"
-        requests = (scheduler_rpc.RestoreRequest(chunk=chunk) for chunk in kept)
         try:
-            restored = self._stub.Restore(requests, timeout=CHECKPOINT_S)
+            restored = self._stub.RestoreSession(iter(chunks), timeout=CHECKPOINT_S)
         except grpc.RpcError as error:
             raise BackendError(f"the scheduler restores nothing: {describe(error)}") from error
         self._forget()
-        stamp = self._stamp
-        stamp.session, stamp.epoch, stamp.sequence = restored.session, restored.epoch, sequence
+        self._stamp.session, self._stamp.sequence = restored.session, 0
 
-    def evaluate_pending(
-        self, request: scheduler_rpc.EvaluatePendingRequest
-    ) -> scheduler_rpc.EvaluatePendingResponse:
+    def evaluate(
+        self, request: scheduler_rpc.EvaluatePodRequest
+    ) -> scheduler_rpc.EvaluatePodResponse:
         """Return every verdict about a pending pod of the session. Raises grpc.RpcError."""
         request.stamp.CopyFrom(self._now())
-        response: scheduler_rpc.EvaluatePendingResponse = self._stub.EvaluatePending(
-            request, timeout=CHECKPOINT_S
-        )
-        return response
+        parts = self._stub.EvaluatePod(request, timeout=CHECKPOINT_S)
+        whole: scheduler_rpc.EvaluatePodResponse
+        whole = merged(parts, scheduler_rpc.EvaluatePodResponse())
+        return whole
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Return what was decided of the first round not answered yet. Raises BackendError."""
-        if not self._answered:
-            self._answered.extend(self._stream.receive().outcomes)
+        while not self._answered:
+            expected = self._expected[0]
+            answer = self._receive(expected.sequence)
+            if not answer.outcomes:
+                raise self._wrong("outcomes", "is required: one for each round")
+            if not answer.outcomes[-1].goes_on:
+                self._expected.popleft()
+            if not expected.is_part:
+                self._answered.extend(answer.outcomes)
         self.rounds += 1
-        outcomes = self._answered.popleft()
-        for outcome in outcomes.outcomes:
-            if outcome.HasField("refusals") and not _is_whole(outcome.refusals):
-                raise BackendError(
-                    f"{self._named} answers refusals whose columns do not fit together"
-                )
-        return outcomes
+        return self._answered.popleft()
 
 
-def _is_whole(refusals: scheduler_pb2.Refusals) -> bool:
-    """Tell whether every column has an entry for each pod, and every place is there."""
-    pods = len(refusals.uids)
-    columns = (
-        refusals.refused_by,
-        refusals.attempts,
-        refusals.first_enqueued_ns,
-        refusals.queued_ns,
-        refusals.wall_ns,
-    )
-    return (
-        all(len(column) == pods for column in columns)
-        and max(refusals.refused_by, default=0) < len(refusals.verdicts)
-        and all(
-            len(step.places) == len(step.wall_ns) and max(step.places, default=0) < pods
-            for step in refusals.steps
-        )
-    )
+class _Expected(NamedTuple):
+    """A request whose answer is to come, and whether it has only a part of a round's events."""
+
+    sequence: int
+    is_part: bool
 
 
-class EvictionService(_Session[eviction_rpc.StreamRequest, eviction_rpc.StreamResponse]):
+def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
+    """Return rounds that tell the same, none larger than a message may be.
+
+    All but the last have events only. Raises ConfigurationError where an object is too large.
+    """
+    parts = list(split(round_))
+    for part in parts:
+        part.at_ns, part.round, part.events_only = round_.at_ns, round_.round, True
+        part.ClearField("max_pods")
+        if part.ByteSize() > MESSAGE_BYTES_MAX:
+            (event,) = part.events
+            raise ConfigurationError(
+                f"the trace holds an object of {event.ByteSize()} bytes at {event.at_ns} ns, and a "
+                f"message may have {MESSAGE_BYTES_MAX}"
+            )
+    parts[-1].events_only = round_.events_only
+    if round_.HasField("max_pods"):
+        parts[-1].max_pods = round_.max_pods
+    return parts
+
+
+class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResponse]):
     """A session with an EvictionService."""
 
     def __init__(
@@ -222,22 +241,26 @@ class EvictionService(_Session[eviction_rpc.StreamRequest, eviction_rpc.StreamRe
             "eviction service",
             address,
             eviction_service_pb2_grpc.EvictionServiceStub,
-            eviction_rpc.OpenRequest(config=config),
-            eviction_rpc.CloseSessionRequest,
+            eviction_rpc.CreateSessionRequest(config=config),
+            "StreamingApply",
             tls,
         )
-        self.opened: eviction_rpc.OpenResponse
+        self.opened: eviction_rpc.Session
 
-    def step(
-        self, operations: Sequence[eviction_rpc.NodeOperation]
-    ) -> Sequence[eviction_rpc.StepAnswer]:
-        """Carry out a batch; one answer for each step, in order. Raises BackendError."""
-        stamp = self._next_stamp()
-        request = eviction_rpc.StreamRequest(stamp=stamp, operations=operations)
-        return self._stream.exchange(request).answers
-
-    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_rpc.AdmitResponse:
-        """Ask whether a node takes a pod. Raises BackendError."""
-        request = eviction_rpc.AdmitRequest(node_name=node_name, pod=pod)
-        answer: eviction_rpc.AdmitResponse = self._ask("Admit", request)
-        return answer
+    def apply(
+        self, operations: Sequence[eviction_rpc.Operation]
+    ) -> Sequence[eviction_rpc.OperationResult]:
+        """Carry out operations; one result for each but removals, in order. Raises BackendError."""
+        results: list[eviction_rpc.OperationResult] = []
+        for chunk in chunks(operations):
+            left = chunk
+            while left:
+                stamp = self._next_stamp()
+                self._stream.send(eviction_rpc.ApplyRequest(stamp=stamp, operations=left))
+                answer = self._receive(stamp.sequence)
+                if not 0 < answer.applied <= len(left):
+                    problem = f"is {answer.applied}, of {len(left)} operations"
+                    raise self._wrong("applied", problem)
+                results += answer.results
+                left = left[answer.applied :]
+        return results

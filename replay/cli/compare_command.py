@@ -24,7 +24,7 @@ from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.figures import FIGURES, Assertion, FigureError
 from replay.whatif.flip import Divergence, Side, first_divergence, flipped_by, told
 from replay.whatif.sweep import CellError, run_into
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 _GROUPS_SHOWN = 12
 _REASONS_SHOWN = 5

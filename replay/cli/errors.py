@@ -30,6 +30,7 @@ class ExitError(Exception):
 def refusing(*errors: type[Exception]) -> Iterator[None]:
     """Turn `errors` into the exit code for what is refused, and a broken service into its own."""
     from replay.backends.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
+    from replay.world.answers import AnswerError  # noqa: PLC0415 - when used
 
     refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
     try:
@@ -37,7 +38,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
     except refused as error:
         text = os_problem(error) if isinstance(error, OSError) else str(error)
         raise ExitError(REFUSED, text) from error
-    except BackendError as error:
+    except (BackendError, AnswerError) as error:
         notes = getattr(error, "__notes__", [])
         raise ExitError(SERVICE, "\n".join([str(error), *notes])) from error
 

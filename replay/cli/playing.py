@@ -16,7 +16,7 @@ from replay.results.tally import Tally
 from replay.runner import Finished, Settings, run_replay
 from replay.world.cluster import Cluster
 from replay.world.replay import LoopError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.telemetry.setup import TelemetryError
 

@@ -17,7 +17,7 @@ from replay.results.durations import simulated
 from replay.results.tally import Tally
 from replay.world.cluster import Cluster
 from replay.world.models import SECOND_NS
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS

@@ -23,9 +23,9 @@ from replay.runner import Finished, Settings
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import Assertion, FigureError
 from replay.world.models import ModelError, Models, with_values
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.version import package_version
 from services.telemetry.sampling import Sampling
@@ -58,7 +58,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Whose scheduling and preemption rules.",
 )
 @click.option(
-    "--queue-mode",
+    "--queue-rules",
     type=click.Choice(["v1.34", "v1.20", "v1.16"]),
     help="Whose queue. Default: that of the rules.",
 )
@@ -185,7 +185,7 @@ def command(
     seed: int,
     ties: str | None,
     rules: str,
-    queue_mode: str | None,
+    queue_rules: str | None,
     until_ns: int | None,
     scheduler_address: str,
     eviction_address: str,
@@ -232,11 +232,11 @@ def command(
         rules=rules,
         seed=seed,
         kube_scheduler_configuration=scheduler_text,
-        queue=queue_pb2.QueueConfig(mode=queue_mode or ""),
-        batch_size=batch_size,
+        queue=queue_pb2.QueueConfig(rules=queue_rules or ""),
+        batch_size=batch_size or None,
         disable_preemption=disable_preemption,
         sample_nodes=sample_nodes,
-        ties=ties or "",
+        ties=scheduler_pb2.TieBreak.Value(f"TIE_BREAK_{ties.upper()}") if ties else None,
     )
     settings = Settings(
         version=package_version(),

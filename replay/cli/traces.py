@@ -16,7 +16,7 @@ import yaml
 from replay.cli.errors import refusing_traces
 from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, Parsed
 from replay.importers.options import OPENB_PRIORITIES, ImportOptions
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9./-]*[a-z0-9])?")

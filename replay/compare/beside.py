@@ -18,7 +18,7 @@ from replay.compare.recorded import Kind, RecordedDecision, Scored
 from replay.importers.documents import json_values
 from replay.importers.recording.change import Raw, kind, part
 from replay.trace.compression import head, open_plain
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 
 _PREEMPTED = re.compile(r"Preempted by pod (\S+) on node")
 _IS_EVENTS = re.compile(rb'"kind"\s*:\s*"Event"')
@@ -42,7 +42,7 @@ class MarkedVictim:
 class KnownPod:
     """A pod and the position of the event that brought it."""
 
-    ref: ObjectRef
+    ref: ObjectReference
     position: int
 
 
@@ -134,7 +134,7 @@ def _caused(
     )
 
 
-def _repeated(pod: ObjectRef, victims: Sequence[MarkedVictim]) -> RecordedDecision:
+def _repeated(pod: ObjectReference, victims: Sequence[MarkedVictim]) -> RecordedDecision:
     first = victims[0]
     return RecordedDecision(
         kind=Kind.PREEMPTION,

@@ -20,8 +20,8 @@ from replay.compare.recorded import (
     Sight,
 )
 from replay.compare.verdict import Ground, Verdict, judged
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 EXPLAINED_MAX = 2_000
 """How many differences an explanation is looked for; each takes up to some dozens of verdicts."""
@@ -43,7 +43,7 @@ class Judge(Asked, Protocol):
     def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
         """Take what happened."""
 
-    def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
+    def judge(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pending pod as things stand."""
 
 
@@ -179,7 +179,7 @@ def _not_judged(decision: RecordedDecision) -> Finding:
 
 def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
     if recorded.new is None:
-        return scheduler_pb2.Event(at_ns=at_ns, delete=recorded.ref)
+        return scheduler_pb2.Event(at_ns=at_ns, remove=recorded.ref)
     if recorded.old is None:
         return scheduler_pb2.Event(at_ns=at_ns, add=recorded.new)
     return scheduler_pb2.Event(at_ns=at_ns, update=recorded.new)

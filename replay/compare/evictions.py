@@ -18,7 +18,7 @@ from typing import NamedTuple
 from replay.compare.explain import Explanation, Reason
 from replay.compare.verdict import Ground, Verdict
 from replay.importers.recording.survey import TERMINAL
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 from services.kube import quantity
 from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
 

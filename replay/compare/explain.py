@@ -25,11 +25,11 @@ from replay.compare.recorded import (
 from replay.compare.verdict import judged
 from replay.importers.recording.survey import TERMINAL
 from replay.trace.validate import pod_features
-from reprieve.kube.v1alpha1.affinity_pb2 import PodAffinityTerm
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1.scheduler_pb2 import Evaluation
+from reprieve.kube.v1beta1.affinity_pb2 import PodAffinityTerm
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
 
 WINDOW_NS = 1_000_000_000
 """How far from a decision others count as concurrent."""
@@ -213,7 +213,7 @@ class Explainer:
 
 def _as_logged(scored: Scored, found: scheduler_pb2.Evaluation) -> bool:
     """Tell whether as many nodes fit as logged, the best with the logged score."""
-    if found.fast_path == "nominatedNode":
+    if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE:
         return True
     same = found.feasible_nodes == scored.feasible
     return same and (scored.top < 0 or found.nodes[0].total == scored.top)
@@ -351,7 +351,7 @@ def _wrong(decision: RecordedDecision, found: Evaluation) -> Iterator[tuple[str,
 
 def _with_budgets(cluster: Cluster, protected: Container[str]) -> Cluster:
     """Return the cluster with budgets that allow no disruption of the pods of those UIDs."""
-    objects, namespaces = list[Object](), dict[str, None]()
+    objects, namespaces = list[KubernetesObject](), dict[str, None]()
     for held in cluster.objects:
         if held.pod.metadata.uid not in protected:
             objects.append(held)
@@ -364,8 +364,8 @@ def _with_budgets(cluster: Cluster, protected: Container[str]) -> Cluster:
     return replace(cluster, objects=objects)
 
 
-def _budget(namespace: str) -> Object:
-    made = Object()
+def _budget(namespace: str) -> KubernetesObject:
+    made = KubernetesObject()
     budget = made.pod_disruption_budget
     budget.metadata.namespace, budget.metadata.name = namespace, "not-recorded"
     budget.spec.selector.match_labels[_LABEL] = ""

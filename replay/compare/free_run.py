@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any
 
-from reprieve.trace.v1alpha1.trace_pb2 import Decision, Observed, Record
+from reprieve.trace.v1beta1.trace_pb2 import Decision, Observed, Record
 
 _OUTCOMES = frozenset({"scheduled", "preempted", "evicted"})
 

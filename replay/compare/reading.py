@@ -37,8 +37,8 @@ from replay.importers.recording.history import History, Step
 from replay.importers.recording.survey import TERMINAL
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.errors import FieldError
 
@@ -78,7 +78,7 @@ class _Reader:
         self.kubernetes_version = ""
         self._issues = issues
         self._names = scheduler_names
-        self._objects: dict[str, Object] = {}
+        self._objects: dict[str, KubernetesObject] = {}
         self._now_ns = 0
 
     def read(self, changes: Iterable[Change]) -> None:
@@ -176,7 +176,7 @@ class _Reader:
         return (part(raw, "spec").get("schedulerName") or DEFAULT_SCHEDULER) in self._names
 
 
-def _ref(raw: Raw) -> ObjectRef:
+def _ref(raw: Raw) -> ObjectReference:
     named = ref(raw)
     named.uid = uid(raw)
     return named

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from replay.importers.recording.survey import TERMINAL
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,9 @@ class RecordedEvent:
 
     at_ns: int
     version: str
-    ref: ObjectRef
-    old: Object | None
-    new: Object | None
+    ref: ObjectReference
+    old: KubernetesObject | None
+    new: KubernetesObject | None
     matters: bool
 
     @property
@@ -72,7 +72,7 @@ class RecordedDecision:
     """
 
     kind: Kind
-    pod: ObjectRef
+    pod: ObjectReference
     written: int
     position: int
     at_ns: int
@@ -105,7 +105,7 @@ class Cluster:
     `terminating` are the UIDs of pods among `objects` that are being deleted.
     """
 
-    objects: Sequence[Object]
+    objects: Sequence[KubernetesObject]
     nominated: Sequence[Pod]
     pod: Pod
     terminating: Set[str]
@@ -131,7 +131,7 @@ class RecordedState:
 
     def __init__(self, events: Sequence[RecordedEvent]) -> None:
         self._events = events
-        self._objects: dict[tuple[str, ...], Object] = {}
+        self._objects: dict[tuple[str, ...], KubernetesObject] = {}
         self._terminating: set[str] = set()
         self.position = 0
 
@@ -192,7 +192,7 @@ class RecordedState:
         pod = Pod()
         pod.CopyFrom(judged.pod)
         pod.spec.ClearField("node_name")
-        kept, nominated = list[Object](), list[Pod]()
+        kept, nominated = list[KubernetesObject](), list[Pod]()
         for held in objects.values():
             if held.WhichOneof("object") != "pod":
                 kept.append(held)
@@ -215,17 +215,19 @@ class RecordedState:
         )
 
 
-def _on_node(held: Object, assumed: Mapping[str, str]) -> Object:
+def _on_node(held: KubernetesObject, assumed: Mapping[str, str]) -> KubernetesObject:
     if held.pod.spec.node_name:
         return held
-    moved = Object()
+    moved = KubernetesObject()
     moved.CopyFrom(held)
     moved.pod.spec.node_name = assumed[held.pod.metadata.uid]
     return moved
 
 
 def _put(
-    objects: dict[tuple[str, ...], Object], key: tuple[str, ...], value: Object | None
+    objects: dict[tuple[str, ...], KubernetesObject],
+    key: tuple[str, ...],
+    value: KubernetesObject | None,
 ) -> None:
     if value is None:
         objects.pop(key, None)

@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from replay.backends.errors import ConfigurationError
+import grpc
+
+from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
+from replay.backends.stream import describe
 from replay.compare.comparison import RULES, Comparison, Finding, Report, changed_rules
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Cluster, Recording
 from replay.importers.records import Issues
 from replay.importers.registry import Importer, select
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from services.rpc.client import PLAIN, ClientTls
 
 Progress = Callable[[int, int], None]
@@ -145,30 +148,29 @@ class JudgingScheduler(SchedulerService):
         self, address: str, config: scheduler_pb2.SchedulerConfig, tls: ClientTls = PLAIN
     ) -> None:
         super().__init__(address, config, tls)
-        self._config = config
+        self._address, self._config, self._tls = address, config, tls
 
     def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
         """Send what happened until `at_ns`."""
         self.tell(scheduler_pb2.Round(at_ns=at_ns, events=events, events_only=True))
         self.answer()
 
-    def judge(self, pod: ObjectRef, *, top_k: int = 1) -> scheduler_pb2.Evaluation:
-        """Return the verdicts about a pending pod as things stand; `top_k` nodes, 0: all."""
-        named = session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
-        request = scheduler_rpc.EvaluatePendingRequest(pod=named, top_k=top_k)
-        answer: scheduler_rpc.EvaluatePendingResponse
-        answer = self._ask("EvaluatePending", request)
-        return answer.evaluation
+    def judge(self, pod: ObjectReference, *, top_k: int | None = 1) -> scheduler_pb2.Evaluation:
+        """Return the verdicts about a pending pod as things stand; `top_k` nodes, None: all."""
+        named = ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+        request = scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k)
+        try:
+            return self.evaluate(request).evaluation
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._named} answers {describe(error)}") from error
 
     def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pod in a cluster of its own, which leaves the session."""
-        request = scheduler_rpc.EvaluateRequest(
-            config=self._config,
-            objects=cluster.objects,
-            nominated=cluster.nominated,
-            pod=cluster.pod,
-            top_k=1,
-            at_ns=at_ns,
-        )
-        answer: scheduler_rpc.EvaluateResponse = self._call("Evaluate", request)
-        return answer.evaluation
+        events = [scheduler_pb2.Event(at_ns=at_ns, add=each) for each in cluster.objects]
+        for pod in (*cluster.nominated, cluster.pod):
+            events.append(scheduler_pb2.Event(at_ns=at_ns, add=KubernetesObject(pod=pod)))
+        meta = cluster.pod.metadata
+        named = ObjectReference(uid=meta.uid, namespace=meta.namespace, name=meta.name)
+        with contextlib.closing(JudgingScheduler(self._address, self._config, self._tls)) as apart:
+            apart.report(at_ns, events)
+            return apart.judge(named)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from replay.compare.recorded import Kind, RecordedDecision
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 _FIT = re.compile(r"0/(\d+) nodes are available: ?(.*)", re.DOTALL)
 # A reason may hold commas of its own; what begins with a count begins the next one.
@@ -95,7 +95,7 @@ def _ground(
 
 
 def _bind_ground(node: str, found: scheduler_pb2.Evaluation) -> Ground:
-    if found.fast_path == "nominatedNode" or found.feasible_nodes == 1:
+    if found.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE or found.feasible_nodes == 1:
         return Ground.ONE_NODE if found.host == node else Ground.DIFFERS
     if node not in found.best_nodes:
         return Ground.DIFFERS

@@ -13,10 +13,10 @@ from replay.conform.eviction_scripts import (
     script_differences,
 )
 from replay.conform.vectors import Json
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.eviction.v1beta1.eviction_service_pb2_grpc import EvictionServiceStub
+from reprieve.session.v1beta1 import session_pb2
 
 DEADLINE_S = 20
 RANKED_MAX = 10

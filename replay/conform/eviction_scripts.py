@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from replay.conform.vectors import Json
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.kube.v1alpha1 import pod_pb2, volume_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, volume_pb2
 
 MS = 1_000_000
 _DISK_INFO_FAILED = "failed to get HasDedicatedImageFs: "
@@ -242,7 +241,7 @@ def _volume(plain: Json) -> volume_pb2.Volume:
 
 def _pod_stats(key: str, plain: Json) -> ev.PodStats:
     return ev.PodStats(
-        pod=session_pb2.PodRef(uid=key),
+        pod=meta_pb2.ObjectReference(uid=key),
         memory_working_set_bytes=plain.get("memory_ws"),
         containers=[_container_stats(each) for each in plain.get("containers") or []],
         volumes=[

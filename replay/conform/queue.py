@@ -1,4 +1,4 @@
-"""Scripts of the scheduling queue through a running SchedulingQueueService."""
+"""Scripts of the scheduling queue through a running QueueService."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import grpc
 from google.protobuf.message import Message
 
 from replay.conform.queue_scripts import Json, ScriptedQueue, config_message, difference_of
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
-from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
+from reprieve.session.v1beta1 import session_pb2
 
 DEADLINE_S = 20
 _METHODS = {
@@ -31,7 +32,7 @@ class UnaryClient:
         *,
         live: bool = False,
     ) -> None:
-        self.stub = SchedulingQueueServiceStub(channel)
+        self.stub = QueueServiceStub(channel)
         request = pb.OpenRequest(config=config, live=live)
         self.opened = self.stub.Open(request, timeout=DEADLINE_S)
         self.session, self.epoch, self.sequence = self.opened.session, self.opened.epoch, 0
@@ -59,7 +60,7 @@ class UnaryClient:
         """Return the whole state."""
         return self.stub.Dump(pb.DumpRequest(stamp=self.reading()), timeout=DEADLINE_S).state
 
-    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
         """Return a node's nominations."""
         request = pb.ListNominatedRequest(stamp=self.reading(), node_name=node_name)
         return list(self.stub.ListNominated(request, timeout=DEADLINE_S).pods)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 Json = Mapping[str, Any]
 NS_PER_MS = 1_000_000
@@ -122,7 +122,7 @@ class Client(Protocol):
         """Return the whole state."""
         ...
 
-    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
         """Return a node's nominations."""
         ...
 
@@ -192,7 +192,7 @@ class ScriptedQueue:
             }
         return rows
 
-    def _living(self, keys: list[str]) -> list[session_pb2.PodRef]:
+    def _living(self, keys: list[str]) -> list[meta_pb2.ObjectReference]:
         """Return the pods that exist: upstream's harness asks for no others."""
         return [self._ref(key) for key in keys if key in self._pods.keys() - self._deleted]
 
@@ -243,9 +243,9 @@ class ScriptedQueue:
         self._deleted.discard(_key(plain))
         return pod
 
-    def _ref(self, key: str) -> session_pb2.PodRef:
+    def _ref(self, key: str) -> meta_pb2.ObjectReference:
         meta = self._pods[key].metadata
-        return session_pb2.PodRef(uid=meta.uid, namespace=meta.namespace, name=meta.name)
+        return meta_pb2.ObjectReference(uid=meta.uid, namespace=meta.namespace, name=meta.name)
 
     def _take_pop(self, key: str, cycle: int | None) -> session_pb2.PopId:
         """Return the key's pop of that cycle, else its oldest in flight."""
@@ -330,7 +330,7 @@ def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
     return row
 
 
-def _named(pod: session_pb2.PodRef) -> str:
+def _named(pod: meta_pb2.ObjectReference) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 

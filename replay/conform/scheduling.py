@@ -9,11 +9,13 @@ from typing import Any
 
 import grpc
 
-from reprieve.kube.v1alpha1 import object_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from replay.backends.services import FAST_PATHS
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.kube_json import parse
+from services.rpc.parts import merged
 
 DEADLINE_S = 30
 NOW_NS = 1_717_200_000 * 1_000_000_000
@@ -53,28 +55,45 @@ def scheduling_difference(channel: grpc.Channel, vector: Json) -> str:
     """
     scenario = vector["scenario"]
     stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
-    found = stub.Evaluate(request_of(scenario), timeout=DEADLINE_S).evaluation
+    found = evaluation_of(stub, scenario)
     accepted = [vector[name] for name in ("expectedDocumented", "expected") if name in vector]
     told = [differences(scenario, expected, found) for expected in accepted]
     return "" if not all(told) else "\n".join(told[0])
 
 
-def request_of(scenario: Json) -> service_pb2.EvaluateRequest:
-    """Return the scenario as a question."""
-    request = service_pb2.EvaluateRequest(at_ns=NOW_NS)
+def evaluation_of(
+    stub: scheduler_service_pb2_grpc.SchedulerServiceStub, scenario: Json
+) -> scheduler_pb2.Evaluation:
+    """Return what a scheduler finds about the scenario's pod, in a session of its own."""
+    config = scheduler_pb2.SchedulerConfig()
+    if "schedulerConfiguration" in scenario:
+        config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
+    request = service_pb2.CreateSessionRequest(config=config)
+    session = stub.CreateSession(request, timeout=DEADLINE_S).session
+    try:
+        stamp = session_pb2.Stamp(session=session, sequence=1)
+        round_ = round_of(scenario)
+        stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=DEADLINE_S)
+        asked = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session=session))
+        asked.pod.uid = scenario["pending"]["metadata"]["uid"]
+        parts = stub.EvaluatePod(asked, timeout=DEADLINE_S)
+        return merged(parts, service_pb2.EvaluatePodResponse()).evaluation
+    finally:
+        ending = session_pb2.DeleteSessionRequest(session=session)
+        stub.DeleteSession(ending, timeout=DEADLINE_S)
+
+
+def round_of(scenario: Json) -> scheduler_pb2.Round:
+    """Return the scenario's cluster and its pending pods as the events of a round."""
+    round_ = scheduler_pb2.Round(at_ns=NOW_NS, events_only=True)
     for kind, field in OBJECTS.items():
         for each in scenario.get(kind, ()):
-            message = object_pb2.Object()
-            content = getattr(message, field)
+            content = getattr(round_.events.add(at_ns=NOW_NS).add, field)
             content.CopyFrom(parse(type(content), each))
-            request.objects.append(message)
-    pod = type(request.pod)
-    request.nominated.extend(parse(pod, each) for each in scenario["nominated"])
-    request.pod.CopyFrom(parse(pod, scenario["pending"]))
-    if "schedulerConfiguration" in scenario:
-        text = json.dumps(scenario["schedulerConfiguration"])
-        request.config.kube_scheduler_configuration = text
-    return request
+    for each in (*scenario["nominated"], scenario["pending"]):
+        pod = round_.events.add(at_ns=NOW_NS).add.pod
+        pod.CopyFrom(parse(type(pod), each))
+    return round_
 
 
 def differences(scenario: Json, expected: Json, found: scheduler_pb2.Evaluation) -> list[str]:
@@ -146,7 +165,7 @@ def _scored(
         "hosts": hosts if found.host in hosts else [found.host],
     }
     if found.fast_path:
-        answer["fastPath"] = found.fast_path
+        answer["fastPath"] = FAST_PATHS[found.fast_path]
     return answer
 
 
@@ -214,5 +233,5 @@ def _candidate(each: scheduler_pb2.CandidateVerdict, wanted: Json) -> Json:
     }
 
 
-def _key(pod: session_pb2.PodRef) -> str:
+def _key(pod: meta_pb2.ObjectReference) -> str:
     return f"{pod.namespace}/{pod.name}"

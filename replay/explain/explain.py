@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
+from replay.backends.services import FAST_PATHS
 from replay.explain.explanation import (
     Afterwards,
     Explanation,
@@ -26,9 +27,9 @@ from replay.results.checkpoints import last_before
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.client import PLAIN, ClientTls
 
 _SUB_QUEUES = {
@@ -199,7 +200,7 @@ def _put_together(
         feasible_nodes=evaluation.feasible_nodes,
         evaluated_nodes=bind.evaluated_nodes,
         tied_nodes=bind.tied_nodes,
-        fast_path=evaluation.fast_path,
+        fast_path=FAST_PATHS[evaluation.fast_path],
         weights=dict(evaluation.weights),
         filter_order=tuple(evaluation.filter_order),
         skipped_filters=tuple(sorted(evaluation.skipped_filters)),
@@ -276,7 +277,7 @@ def _waiting(found: Found, queue: queue_pb2.QueueConfig) -> Waiting | None:
         until_ns=entry.backoff_until_ns or None,
         leftover_ns=entry.queued_ns + queue.max_unschedulable_ns if unschedulable else None,
         plugins=plugins,
-        events=moving_events(queue.mode, plugins) if unschedulable else {},
+        events=moving_events(queue.rules, plugins) if unschedulable else {},
         gates=tuple(entry.gates),
         fits_now=found.fits_now,
     )

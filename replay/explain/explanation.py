@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 _CODES = {
     scheduler_pb2.VERDICT_CODE_ERROR: "Error",
@@ -239,7 +240,9 @@ def eviction_of(entry: trace_pb2.Decision, top: int) -> Eviction:
         threshold=evicted.threshold,
         available=evicted.available if evicted.HasField("available") else None,
         capacity=evicted.capacity if evicted.HasField("capacity") else None,
-        grace_period_s=evicted.grace_period_s if evicted.HasField("grace_period_s") else None,
+        grace_period_s=evicted.grace_period_seconds
+        if evicted.HasField("grace_period_seconds")
+        else None,
         message=evicted.message,
         rank=evicted.rank,
         ranked_pods=evicted.ranked_pods,
@@ -247,7 +250,7 @@ def eviction_of(entry: trace_pb2.Decision, top: int) -> Eviction:
     )
 
 
-def _ranked(place: trace_pb2.RankedPod) -> RankedPod:
+def _ranked(place: eviction_pb2.RankedPod) -> RankedPod:
     return RankedPod(
         pod=f"{place.pod.namespace}/{place.pod.name}",
         priority=place.priority,
@@ -334,5 +337,5 @@ def _candidate(found: scheduler_pb2.CandidateVerdict) -> Candidate:
     )
 
 
-def _key(pod: session_pb2.PodRef) -> str:
+def _key(pod: meta_pb2.ObjectReference) -> str:
     return f"{pod.namespace}/{pod.name}"

@@ -22,9 +22,9 @@ from replay.results.attempts import one_by_one
 from replay.results.checkpoints import Checkpoint
 from replay.results.errors import RunError
 from replay.results.manifest import Manifest
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.rpc.client import PLAIN, ClientTls
 
 _AHEAD = 32
@@ -60,11 +60,11 @@ def config_of(manifest: Manifest) -> scheduler_pb2.SchedulerConfig:
         rules=manifest.rules,
         seed=manifest.seed,
         kube_scheduler_configuration=said.get("kube_scheduler_configuration", ""),
-        queue=queue_pb2.QueueConfig(mode=said.get("queue_mode", "")),
-        batch_size=manifest.batch_size,
+        queue=queue_pb2.QueueConfig(rules=said.get("queue_rules", "")),
+        batch_size=manifest.batch_size or None,
         disable_preemption=said.get("disable_preemption", False),
         sample_nodes=said.get("sample_nodes", False),
-        ties=said.get("ties", ""),
+        ties=scheduler_pb2.TieBreak.Value(ties) if (ties := said.get("ties")) else None,
     )
 
 
@@ -185,7 +185,7 @@ class Rerun:
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
         """Let so many pods be taken at the present moment; 0: all."""
-        return self._tell(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods))
+        return self._tell(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods or None))
 
     def _tell(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
         self._at_ns = round_.at_ns
@@ -206,13 +206,13 @@ class Rerun:
             self._scheduler.answer()
 
     def _evaluate(
-        self, uid: str, attempt: int, *, top_k: int = 0
-    ) -> service_pb2.EvaluatePendingResponse | None:
+        self, uid: str, attempt: int, *, top_k: int | None = None
+    ) -> service_pb2.EvaluatePodResponse | None:
         """Return every verdict about a pending pod, None where it is none."""
-        request = service_pb2.EvaluatePendingRequest(attempt=attempt, top_k=top_k)
+        request = service_pb2.EvaluatePodRequest(attempt=attempt, top_k=top_k)
         request.pod.uid = uid
         try:
-            return self._scheduler.evaluate_pending(request)
+            return self._scheduler.evaluate(request)
         except grpc.RpcError as error:
             code = error.code() if isinstance(error, grpc.Call) else None
             if code is grpc.StatusCode.NOT_FOUND:
@@ -223,7 +223,7 @@ class Rerun:
                 ) from error
             if code is grpc.StatusCode.UNIMPLEMENTED:
                 raise RunError(
-                    f"the scheduler at {self._address} does not serve EvaluatePending, which "
+                    f"the scheduler at {self._address} does not serve EvaluatePod, which "
                     "explains its decisions"
                 ) from error
             text = f"the scheduler at {self._address} answers {describe(error)}"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from replay.results import durations
 from replay.results.errors import RunError
 from replay.results.run_directory import HISTORY, RunDirectory
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 _NEAR = 3
 _SHOWN = 5
@@ -159,8 +159,8 @@ def _lives(run: RunDirectory) -> tuple[int, int, dict[str, Life]]:
                 )
             if case in {"add", "update"}:
                 _note_gates(lives, event.at_ns, getattr(event, case).pod)
-            elif case == "delete" and event.delete.uid in lives:
-                lives[event.delete.uid].gone_ns = event.at_ns
+            elif case == "remove" and event.remove.uid in lives:
+                lives[event.remove.uid].gone_ns = event.at_ns
         end_ns = round_.at_ns
     if start_ns is None:
         raise RunError(f"{run.path}: the history is empty, nothing was decided")

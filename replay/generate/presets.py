@@ -13,8 +13,8 @@ from replay.generate.draw import Draw
 from replay.generate.workload import GI, GenerateOptions, NodeShape, generate, node, pod_template
 from replay.identity import object_uid
 from replay.importers.records import Numbering
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Header, PodCreate, Record, Template
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, Record, Template
 
 NODES, PODS, SHAPES = 1213, 7064, 160
 NAMESPACE = "default"

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from google.protobuf.struct_pb2 import Value
-
 from replay.generate.draw import Draw
 from replay.identity import name_suffix, object_uid
 from replay.importers.records import Numbering
-from reprieve.kube.v1alpha1.meta_pb2 import LabelSelector
-from reprieve.kube.v1alpha1.node_pb2 import Node, Taint
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod, Toleration
-from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.kube.v1alpha1.workloads_pb2 import Deployment
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString, LabelSelector, ObjectReference
+from reprieve.kube.v1beta1.node_pb2 import Node, Taint
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Container, Pod, Toleration
+from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1beta1.workloads_pb2 import Deployment
+from reprieve.trace.v1beta1 import trace_pb2
 
 NAMESPACE = "default"
 MIB = 1 << 20
@@ -123,7 +120,7 @@ class _Workload:
                 )
         return profile
 
-    def _budget(self, index: int) -> Object:
+    def _budget(self, index: int) -> KubernetesObject:
         """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group.
 
         The latter allows no disruption before the height and few at it, so that preemptors meet it.
@@ -135,18 +132,18 @@ class _Workload:
             name = _deployment_name(index // 2)
             budget.spec.selector.match_labels["app"] = name
             if index % 4 == 0:
-                budget.spec.max_unavailable.CopyFrom(Value(number_value=1))
+                budget.spec.max_unavailable.CopyFrom(IntOrString(int_value=1))
             else:
-                budget.spec.min_available.CopyFrom(Value(string_value="80%"))
+                budget.spec.min_available.CopyFrom(IntOrString(string_value="80%"))
         else:
             tier, group = _GUARDED[index // 2 // _GROUPS % len(_GUARDED)], index // 2 % _GROUPS
             name = f"{tier.name}-{index}"
             labels = {"tier": tier.name, "group": f"group-{group}"}
             budget.spec.selector.match_labels.update(labels)
-            budget.spec.min_available.CopyFrom(Value(number_value=self._at_the_height(tier)))
+            budget.spec.min_available.CopyFrom(IntOrString(int_value=self._at_the_height(tier)))
         budget.metadata.name = name
         budget.metadata.uid = object_uid("PodDisruptionBudget", NAMESPACE, name)
-        return Object(pod_disruption_budget=budget)
+        return KubernetesObject(pod_disruption_budget=budget)
 
     def _at_the_height(self, tier: Tier) -> int:
         """Return how many bare pods of a tier and a group run at the height, were there room."""
@@ -173,11 +170,11 @@ class _Workload:
         name, replicas = _deployment_name(index), self._replicas[index]
         uid = object_uid("Deployment", NAMESPACE, name)
         shape = self._shape("deployment", index)
-        owner = ObjectRef(kind="Deployment", namespace=NAMESPACE, name=name, uid=uid)
+        owner = ObjectReference(kind="Deployment", namespace=NAMESPACE, name=name, uid=uid)
         replica_set = f"{name}-{name_suffix(uid, 0, 9)}"
         expected = trace_pb2.ControllerPod(owner=owner, ordinal=0, name=replica_set)
         yield self._numbering.record(at_ns, controller_pod=expected)
-        owner = ObjectRef(kind="ReplicaSet", namespace=NAMESPACE, name=replica_set)
+        owner = ObjectReference(kind="ReplicaSet", namespace=NAMESPACE, name=replica_set)
         for ordinal in range(2 * replicas):
             life = self._life("replica", index, ordinal)
             life.usage_id = shape.id
@@ -191,7 +188,7 @@ class _Workload:
         template = deployment.spec.template
         template.spec.CopyFrom(shape.pod.spec)
         template.metadata.labels.update({"app": name, "tier": shape.tier.name})
-        yield self._numbering.record(at_ns, create=Object(deployment=deployment))
+        yield self._numbering.record(at_ns, create=KubernetesObject(deployment=deployment))
 
     def _shape(self, *what: object) -> _Shape:
         tier = self._draw.weighted([(each, each.weight) for each in TIERS], "tier", *what)
@@ -295,16 +292,16 @@ class GenerateOptions:
         return {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
-def priority_class(tier: Tier) -> Object:
+def priority_class(tier: Tier) -> KubernetesObject:
     """Return the tier's priority class."""
     result = PriorityClass(value=tier.priority)
     result.metadata.name = tier.name
     if tier.preemption_policy:
         result.preemption_policy = tier.preemption_policy
-    return Object(priority_class=result)
+    return KubernetesObject(priority_class=result)
 
 
-def node(name: str, shape: NodeShape, zone: str) -> Object:
+def node(name: str, shape: NodeShape, zone: str) -> KubernetesObject:
     """Return a ready node of the shape."""
     result = Node()
     result.metadata.name = name
@@ -330,7 +327,7 @@ def node(name: str, shape: NodeShape, zone: str) -> Object:
     result.status.capacity.update(amounts)
     result.status.allocatable.update(amounts)
     result.status.conditions.add(type="Ready", status="True", reason="KubeletReady")
-    return Object(node=result)
+    return KubernetesObject(node=result)
 
 
 def pod_template(cpu_milli: int, memory_mib: int, *, labels: dict[str, str]) -> Pod:

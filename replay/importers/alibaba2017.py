@@ -22,11 +22,11 @@ from replay.importers.options import ImportOptions
 from replay.importers.records import Issues, header_of
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1 import trace_pb2
 
 NAME = "alibaba-2017"
 LOOKED_FOR = "Alibaba's tables of 2017: CSV of 7 (server_event), 8 or 12 columns"
@@ -124,18 +124,20 @@ class _Tables:
             case "add" if known is None:
                 node = self._node(row)
                 self._nodes[machine] = node
-                self._drafts.add(trace_pb2.Record(at_ns=at_ns, create=Object(node=node)), _NODES)
+                self._drafts.add(
+                    trace_pb2.Record(at_ns=at_ns, create=KubernetesObject(node=node)), _NODES
+                )
             case "softerror" if known is not None:
                 message = "a soft error cordons its machine for good: no recovery is recorded"
                 self._issues.add("no-recovery", row.where, message)
                 if not known.spec.unschedulable:
                     known.spec.unschedulable = True
                     self._drafts.add(
-                        trace_pb2.Record(at_ns=at_ns, update=Object(node=known)), _NODES
+                        trace_pb2.Record(at_ns=at_ns, update=KubernetesObject(node=known)), _NODES
                     )
             case "harderror" if known is not None:
                 del self._nodes[machine]
-                ref = ObjectRef(kind="Node", name=known.metadata.name)
+                ref = ObjectReference(kind="Node", name=known.metadata.name)
                 delete = trace_pb2.Delete(object=ref, cause="user")
                 self._drafts.add(trace_pb2.Record(at_ns=at_ns, delete=delete), _DELETES)
             case "add" | "softerror" | "harderror":
@@ -244,7 +246,7 @@ class _Tables:
         self._drafts.add(create, _PODS, copies=copies)
 
     def _observe(self, at_ns: int, pod: Pod, node_name: str) -> None:
-        scheduled = trace_pb2.Scheduled(node_name=node_name, waited_ns=-1)
+        scheduled = trace_pb2.Scheduled(node_name=node_name)
         observed = trace_pb2.Observed(object=pod_ref(pod), scheduled=scheduled)
         self._drafts.add(trace_pb2.Record(at_ns=at_ns, observed=observed), _OBSERVED)
 

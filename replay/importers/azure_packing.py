@@ -21,8 +21,8 @@ from replay.importers.made_objects import make_pod, priority_class, scaled
 from replay.importers.options import ImportOptions
 from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import PodLife, Record
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import PodLife, Record
 
 NAME = "azure-packing"
 LOOKED_FOR = 'Azure\'s packing trace: an SQLite database with tables "vm" and "vmType"'

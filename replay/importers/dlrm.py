@@ -18,8 +18,8 @@ from replay.importers.made_objects import machine_amounts, make_pod, scaled
 from replay.importers.options import ImportOptions
 from replay.importers.records import Issues, header_of
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, PodLife, Record
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import PodCreate, PodLife, Record
 
 NAME = "dlrm"
 LOOKED_FOR = 'Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."'

@@ -15,8 +15,8 @@ from typing import Self
 from replay.identity import object_uid
 from replay.importers.made_objects import priority_class
 from replay.importers.records import Issues, Numbering, Templates
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 
 _COPIES = struct.Struct("<i")
 

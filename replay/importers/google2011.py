@@ -18,7 +18,7 @@ from replay.importers.options import ImportOptions
 from replay.importers.records import Issues
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 NAME = "google-2011"
 LOOKED_FOR = "Google's tables of 2011: CSV of 6 (machine_events), 13 (task_events) or 20 columns"

@@ -29,7 +29,7 @@ from replay.importers.recording.change import parts
 from replay.importers.records import Issues
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 NAME = "google-2019"
 LOOKED_FOR = 'Google\'s tables of 2019: JSON lines with "collection_id" or "machine_id" and a time'

@@ -15,11 +15,11 @@ from replay.identity import object_uid
 from replay.importers.kinds import KINDS, metadata
 from replay.importers.recording.survey import SERVED, TERMINAL
 from replay.importers.records import Issues
-from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta, OwnerReference
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.kube.v1alpha1.workloads_pb2 import Deployment, PodTemplateSpec, ReplicaSet
+from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta, OwnerReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
+from reprieve.kube.v1beta1.workloads_pb2 import Deployment, PodTemplateSpec, ReplicaSet
 from services.kube.pod import SYSTEM_CLASSES
 
 _HASH_LABEL = "pod-template-hash"
@@ -30,7 +30,7 @@ _NO_SET = "a ReplicaSet is not in the list: inferred from its Deployment and its
 _NO_CLASS = "a PriorityClass is not in the list: inferred from the pods that name it"
 
 
-def inferred(objects: Sequence[Object], issues: Issues) -> list[Object]:
+def inferred(objects: Sequence[KubernetesObject], issues: Issues) -> list[KubernetesObject]:
     """Return PriorityClasses and ReplicaSets that the list lacks; note what cannot be inferred."""
     listing = _Listing(objects)
     found = [*_classes(listing, issues), *_replica_sets(listing, issues)]
@@ -45,7 +45,7 @@ def inferred(objects: Sequence[Object], issues: Issues) -> list[Object]:
 class _Listing:
     """The objects of a list by what refers to them; `owners` are the UIDs that own one of them."""
 
-    def __init__(self, objects: Iterable[Object]) -> None:
+    def __init__(self, objects: Iterable[KubernetesObject]) -> None:
         self.pods: list[Pod] = []
         self.nodes: set[str] = set()
         self.classes = {each.name for each in SYSTEM_CLASSES}
@@ -88,7 +88,7 @@ class _Listing:
         return [where for uid, where in self._reporting if uid not in self.owners]
 
 
-def _classes(listing: _Listing, issues: Issues) -> Iterator[Object]:
+def _classes(listing: _Listing, issues: Issues) -> Iterator[KubernetesObject]:
     """Yield the missing classes, each as the pod that was created last was admitted with it."""
     last: dict[str, Pod] = {}
     for pod in listing.pods:
@@ -103,10 +103,10 @@ def _classes(listing: _Listing, issues: Issues) -> Iterator[Object]:
         if pod.spec.HasField("preemption_policy"):
             made.preemption_policy = pod.spec.preemption_policy
         issues.add("inferred", f"PriorityClass {name}", _NO_CLASS)
-        yield Object(priority_class=made)
+        yield KubernetesObject(priority_class=made)
 
 
-def _replica_sets(listing: _Listing, issues: Issues) -> Iterator[Object]:
+def _replica_sets(listing: _Listing, issues: Issues) -> Iterator[KubernetesObject]:
     """Yield the missing sets of the Deployments in the list."""
     missing: dict[str, dict[str, list[Pod]]] = {}
     for pod in listing.pods:
@@ -129,7 +129,7 @@ def _replica_sets(listing: _Listing, issues: Issues) -> Iterator[Object]:
             made = _replica_set(listing.deployments[uid], pods, is_current=is_current)
             issues.add("inferred", _named("ReplicaSet", made.metadata), _NO_SET)
             listing.owners.add(uid)
-            yield Object(replica_set=made)
+            yield KubernetesObject(replica_set=made)
 
 
 def _replica_set(deployment: Deployment, pods: Sequence[Pod], *, is_current: bool) -> ReplicaSet:
@@ -169,7 +169,7 @@ def _controller(meta: ObjectMeta) -> OwnerReference | None:
     return next((owner for owner in meta.owner_references if owner.controller), None)
 
 
-def _reports_pods(each: Object, field: str) -> bool:
+def _reports_pods(each: KubernetesObject, field: str) -> bool:
     match field:
         case "deployment" | "replica_set" | "replication_controller" | "stateful_set":
             return bool(getattr(each, field).status.replicas)

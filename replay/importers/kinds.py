@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1 import meta_pb2, object_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from services.rpc import kube_json
 from services.rpc.errors import FieldError
 from services.rpc.kube_kinds import API_VERSIONS
@@ -23,7 +23,7 @@ _RECORDED = (
 )
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
     each.message_type.name: (each.name, GetMessageClass(each.message_type))
-    for each in object_pb2.Object.DESCRIPTOR.fields
+    for each in object_pb2.KubernetesObject.DESCRIPTOR.fields
     if each.message_type is not None
 }
 KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
@@ -86,7 +86,7 @@ def is_carried(raw: _Raw) -> bool:
     return (group, kind) in _CARRIED
 
 
-def to_object(raw: _Raw) -> object_pb2.Object:
+def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
     """Return the object that Kubernetes JSON describes. Raises FieldError where it is wrong.
 
     Any version of a kind's group is read as the one that is carried. In policy/v1beta1 an empty
@@ -95,7 +95,7 @@ def to_object(raw: _Raw) -> object_pb2.Object:
     """
     name, message = _FIELDS[raw["kind"]]
     content: dict[str, Any] = {name: kube_json.parse(message, raw)}
-    carried = object_pb2.Object(**content)
+    carried = object_pb2.KubernetesObject(**content)
     if raw.get("apiVersion") == "policy/v1beta1":
         spec = carried.pod_disruption_budget.spec
         if not (spec.selector.match_labels or spec.selector.match_expressions):
@@ -103,7 +103,7 @@ def to_object(raw: _Raw) -> object_pb2.Object:
     return carried
 
 
-def read_object(where: str, raw: _Raw) -> object_pb2.Object:
+def read_object(where: str, raw: _Raw) -> object_pb2.KubernetesObject:
     """Return the object that Kubernetes JSON describes. Raises TraceError where it is wrong."""
     try:
         return to_object(raw)
@@ -111,7 +111,7 @@ def read_object(where: str, raw: _Raw) -> object_pb2.Object:
         raise TraceError(where, f"{raw['kind']}: {error}") from error
 
 
-def metadata(carried: object_pb2.Object) -> meta_pb2.ObjectMeta:
+def metadata(carried: object_pb2.KubernetesObject) -> meta_pb2.ObjectMeta:
     """Return the object's metadata, to be read or changed."""
     result: meta_pb2.ObjectMeta = getattr(carried, carried.WhichOneof("object") or "").metadata
     return result

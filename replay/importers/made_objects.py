@@ -7,12 +7,12 @@ from decimal import ROUND_CEILING, Decimal
 
 from replay.identity import object_uid
 from replay.importers.options import ImportOptions
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass
-from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass
+from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 
 NAMESPACE = "default"
 
@@ -46,17 +46,17 @@ def make_pod(name: str, container: str, requests: Mapping[str, str]) -> Pod:
     return pod
 
 
-def pod_ref(pod: Pod) -> ObjectRef:
+def pod_ref(pod: Pod) -> ObjectReference:
     """Return the name of a pod for a record."""
     meta = pod.metadata
-    return ObjectRef(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    return ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
-def priority_class(name: str, value: int) -> Object:
+def priority_class(name: str, value: int) -> KubernetesObject:
     """Return a class that pods name."""
     result = PriorityClass(value=value)
     result.metadata.name = name
-    return Object(priority_class=result)
+    return KubernetesObject(priority_class=result)
 
 
 def made_nodes(amounts: Mapping[str, str], options: ImportOptions) -> Iterator[Node]:
@@ -80,7 +80,7 @@ def completed(
         last = record
         if record.HasField("header"):
             for node in nodes:
-                create = Object(node=node)
+                create = KubernetesObject(node=node)
                 last = Record(at_ns=last.at_ns, sequence=last.sequence + 1, create=create)
                 yield last
             shift = len(nodes)

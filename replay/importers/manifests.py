@@ -32,9 +32,9 @@ from replay.importers.records import Issues, Numbering, Templates, header_of
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from replay.world.workloads.job_state import TRACKING
-from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import Header, Record
+from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import Header, Record
 
 NAME = "manifests"
 LOOKED_FOR = 'YAML documents or a JSON object with "apiVersion" and "kind"'
@@ -87,8 +87,8 @@ class _Manifests:
         self.yaml = YamlDocuments()
         self._options = options
         self._issues = Issues()
-        self._standing: list[Object] = []
-        self._asked: list[Object] = []
+        self._standing: list[KubernetesObject] = []
+        self._asked: list[KubernetesObject] = []
         self._latest_ns = 0
         self._latest_where = ""
 
@@ -107,7 +107,9 @@ class _Manifests:
         standing.sort(key=_standing_order)
         return self._records(header_of(NAME, paths, self._options), at_ns, standing)
 
-    def _records(self, header: Header, at_ns: int, standing: list[Object]) -> Iterator[Record]:
+    def _records(
+        self, header: Header, at_ns: int, standing: list[KubernetesObject]
+    ) -> Iterator[Record]:
         numbering = Numbering()
         templates = Templates(numbering)
         header.start_ns = at_ns
@@ -164,13 +166,13 @@ class _Manifests:
             meta.uid = object_uid(kind, meta.namespace, meta.name)
 
 
-def _stands(workload: Object) -> bool:
+def _stands(workload: KubernetesObject) -> bool:
     """Tell whether a workload is in the cluster already."""
     is_placed = workload.HasField("pod") and bool(workload.pod.spec.node_name)
     return is_placed or metadata(workload).HasField("creation_timestamp")
 
 
-def _standing_order(each: Object) -> tuple[int, int]:
+def _standing_order(each: KubernetesObject) -> tuple[int, int]:
     """Return the place of an object: classes first, pending pods last, in order of creation."""
     if each.HasField("priority_class"):
         return 0, 0
@@ -180,7 +182,7 @@ def _standing_order(each: Object) -> tuple[int, int]:
 
 
 def _created(
-    each: Object, at_ns: int, numbering: Numbering, templates: Templates
+    each: KubernetesObject, at_ns: int, numbering: Numbering, templates: Templates
 ) -> Iterator[Record]:
     if each.WhichOneof("object") == "pod":
         yield from templates.pod_create(at_ns, each.pod)

@@ -21,10 +21,10 @@ from replay.importers.records import Issues, Numbering, Templates, header_of
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from replay.world.annotations import EXIT_CODE, SERVICE_TIME
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, PodCreate, PodLife, Record
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Delete, PodCreate, PodLife, Record
 
 NAME = "openb"
 LOOKED_FOR = 'OpenB CSV: a first line "sn,cpu_milli,..." or "name,cpu_milli,..."'
@@ -91,7 +91,7 @@ def _number(where: str, row: _Row, name: str) -> int:
     return number
 
 
-def _node(where: str, row: _Row, options: ImportOptions) -> Object:
+def _node(where: str, row: _Row, options: ImportOptions) -> KubernetesObject:
     node, name = Node(), row["sn"]
     node.metadata.name, node.metadata.uid = name, object_uid("Node", "", name)
     node.metadata.labels.update({"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"})
@@ -108,7 +108,7 @@ def _node(where: str, row: _Row, options: ImportOptions) -> Object:
         amounts |= {GPU_COUNT: str(gpus), GPU_MILLI: str(1000 * gpus)}
     node.status.capacity.update(amounts)
     node.status.allocatable.update(amounts)
-    return Object(node=node)
+    return KubernetesObject(node=node)
 
 
 def _instance_type(where: str, row: _Row) -> str:
@@ -214,8 +214,8 @@ def as_job(record: Record) -> Record:
     return record
 
 
-def _job(create: PodCreate) -> Object:
-    pod, made = create.pod, Object()
+def _job(create: PodCreate) -> KubernetesObject:
+    pod, made = create.pod, KubernetesObject()
     job = made.job
     job.metadata.name, job.metadata.namespace = pod.metadata.name, pod.metadata.namespace
     job.metadata.uid = object_uid("Job", pod.metadata.namespace, pod.metadata.name)

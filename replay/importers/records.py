@@ -10,8 +10,9 @@ from typing import Any
 
 from replay.importers.options import ImportOptions
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1 import trace_pb2
+from replay.trace.reader import FORMAT_VERSION
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1 import trace_pb2
 
 
 class Numbering:
@@ -32,7 +33,7 @@ class Numbering:
 
     def header(self, header: trace_pb2.Header) -> trace_pb2.Record:
         """Return the header's record, at the trace's start."""
-        header.format_version = 1
+        header.format_version = FORMAT_VERSION
         return self.record(header.start_ns, header=header)
 
     def issues(self, issues: Iterable[trace_pb2.ImportIssue]) -> Iterator[trace_pb2.Record]:

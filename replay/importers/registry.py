@@ -31,8 +31,8 @@ from replay.importers.records import Issues, header_of, only
 from replay.trace.compression import head
 from replay.trace.errors import TraceError
 from replay.trace.reader import is_binary, is_text, read
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 Load = Callable[[Sequence[Path], ImportOptions], Iterator[Record]]
 RecordedChanges = Callable[

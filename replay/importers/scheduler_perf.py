@@ -23,11 +23,11 @@ from replay.importers.perf.workload import Operation, Workload, chosen_workload
 from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.namespace_pb2 import Namespace
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, Marker, Record
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.namespace_pb2 import Namespace
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Marker, Record
 
 NAME = "scheduler-perf"
 LOOKED_FOR = 'a scheduler_perf performance-config file: a YAML list with "workloadTemplate"'
@@ -50,8 +50,8 @@ MILLISECOND_NS = 1_000_000
 _DEFAULT_MS = 500
 Tick = tuple[int, Iterator[Record]]
 """When something goes on in the background, and what."""
-Create = Callable[[str, list[ObjectRef]], Iterator[Record]]
-DeleteOne = Callable[[ObjectRef], Iterator[Record]]
+Create = Callable[[str, list[ObjectReference]], Iterator[Record]]
+DeleteOne = Callable[[ObjectReference], Iterator[Record]]
 
 
 def sniff(path: Path, start: bytes) -> bool:
@@ -206,7 +206,7 @@ class Run:
         template: str,
         namespace: str,
         values: Mapping[str, object],
-        made: list[ObjectRef] | None = None,
+        made: list[ObjectReference] | None = None,
     ) -> Iterator[Record]:
         """Yield the creation of a template's object; note it in `made`."""
         created = self._files.make(template, values)
@@ -224,7 +224,7 @@ class Run:
         if field == "node":
             fill_in(created.node)
         if made is not None:
-            made.append(ObjectRef(kind=kind, namespace=meta.namespace, name=meta.name))
+            made.append(ObjectReference(kind=kind, namespace=meta.namespace, name=meta.name))
         if field == "pod":
             yield from self._templates.pod_create(self._now_ns, created.pod)
         else:
@@ -234,7 +234,7 @@ class Run:
         namespace = operation.text("namespace") or f"namespace-{operation.index}"
         yield from self._namespace_of(namespace)
 
-        def create(template: str, made: list[ObjectRef]) -> Iterator[Record]:
+        def create(template: str, made: list[ObjectReference]) -> Iterator[Record]:
             return self._create(operation, template, namespace, {}, made)
 
         self._begin(churn(operation, self._now_ns, create, self._delete))
@@ -245,7 +245,7 @@ class Run:
         gone = [pod for pod in pods if wanted <= dict(pod.metadata.labels).items()]
         pods[:] = [pod for pod in pods if not wanted <= dict(pod.metadata.labels).items()]
         refs = [
-            ObjectRef(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name)
+            ObjectReference(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name)
             for pod in gone
         ]
         per_second = operation.number("deletePodsPerSecond")
@@ -254,7 +254,7 @@ class Run:
         waits = not operation.flag("skipWaitToCompletion")
         yield from self._wait(len(refs) * interval_ns if waits else 0)
 
-    def _delete(self, ref: ObjectRef) -> Iterator[Record]:
+    def _delete(self, ref: ObjectReference) -> Iterator[Record]:
         yield self._numbering.record(self._now_ns, delete=Delete(object=ref, cause="user"))
 
     def _mark(self, operation: Operation) -> Iterator[Record]:
@@ -273,7 +273,7 @@ class Run:
             return
         self._namespaces.add(name)
         namespace.metadata.uid = object_uid("Namespace", "", name)
-        yield self._numbering.record(self._now_ns, create=Object(namespace=namespace))
+        yield self._numbering.record(self._now_ns, create=KubernetesObject(namespace=namespace))
 
     def _wait(self, duration_ns: int) -> Iterator[Record]:
         """Let time pass; what goes on in the background comes in between."""
@@ -301,7 +301,7 @@ def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne
         problem = "churn: mode create or recreate, templatePaths, and a number for recreate"
         raise TraceError(operation.where, f"{problem} are wanted")
     interval_ns = (operation.number("intervalMilliseconds") or _DEFAULT_MS) * MILLISECOND_NS
-    slots: dict[tuple[str, int], list[ObjectRef]] = {}
+    slots: dict[tuple[str, int], list[ObjectReference]] = {}
 
     def turn(slot: int) -> Iterator[Record]:
         for template in templates:
@@ -320,7 +320,7 @@ def churn(operation: Operation, start_ns: int, create: Create, delete: DeleteOne
 
 
 def deletions(
-    refs: Sequence[ObjectRef], start_ns: int, interval_ns: int, delete: DeleteOne
+    refs: Sequence[ObjectReference], start_ns: int, interval_ns: int, delete: DeleteOne
 ) -> Iterator[Tick]:
     """Yield a tick for each deletion, the first after one interval."""
     for count, ref in enumerate(refs, 1):

@@ -27,9 +27,9 @@ from replay.importers.recording.change import without_status
 from replay.importers.records import Issues, Numbering, Templates, header_of, only
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Delete, PodLife, Record
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Delete, PodLife, Record
 
 NAME = "simkube"
 LOOKED_FOR = 'a SimKube trace: a map in MessagePack or JSON with "trackedObjects" and "events"'
@@ -128,7 +128,9 @@ class _Trace:
         self._alive[key] = meta.uid
         yield from self._created(where, at_ns, key, made)
 
-    def _created(self, where: str, at_ns: int, key: _Key, made: Object) -> Iterator[Record]:
+    def _created(
+        self, where: str, at_ns: int, key: _Key, made: KubernetesObject
+    ) -> Iterator[Record]:
         lives = self._facts.lives.get(key, [])
         if key[0] == "Pod":
             first = next((each[0] for each in lives if each), None)
@@ -145,12 +147,12 @@ class _Trace:
         """Yield how the pods live that the owner will make; it has no other owners of pods."""
         kind, namespace, name = key
         for ordinal, of_template in enumerate(lives):
-            maker = ObjectRef(kind=kind, namespace=namespace, name=name)
+            maker = ObjectReference(kind=kind, namespace=namespace, name=name)
             if kind == "Deployment":
                 made = f"{name}-{name_suffix(self._alive[key], ordinal, 9)}"
                 replica_set = ControllerPod(owner=maker, ordinal=ordinal, name=made)
                 yield self._numbering.record(at_ns, controller_pod=replica_set)
-                maker = ObjectRef(kind="ReplicaSet", namespace=namespace, name=made)
+                maker = ObjectReference(kind="ReplicaSet", namespace=namespace, name=made)
             elif kind not in _MAKERS or ordinal:
                 message = f"lives of a {kind}'s pods are not used: they run until they are deleted"
                 self._issues.add("unused-lives", where, message, len(of_template))
@@ -177,7 +179,7 @@ class _Trace:
                 message = f"delete {kind}: of an object that no event has applied"
                 self._issues.add("unknown-object", where, message)
             return
-        ref = ObjectRef(kind=kind, namespace=namespace, name=key[2], uid=uid)
+        ref = ObjectReference(kind=kind, namespace=namespace, name=key[2], uid=uid)
         yield self._numbering.record(at_ns, delete=Delete(object=ref, cause="user"))
 
 

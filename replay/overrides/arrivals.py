@@ -19,8 +19,8 @@ from replay.generate.draw import Draw
 from replay.identity import object_uid
 from replay.overrides.assignment import OverrideError, listed
 from replay.overrides.inventory import Inventory
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.requests import pod_requests
 from services.rpc.errors import FieldError
 from services.rpc.kube_spec import PodSpecInterner

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from replay.trace.validate import pod_template
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
 
@@ -44,7 +44,7 @@ def take_inventory(records: Iterable[trace_pb2.Record]) -> Inventory:
     return found
 
 
-def _note_object(found: Inventory, message: object_pb2.Object) -> None:
+def _note_object(found: Inventory, message: object_pb2.KubernetesObject) -> None:
     match message.WhichOneof("object"):
         case "pod":
             found.pods += 1

@@ -17,8 +17,8 @@ from replay.identity import object_uid
 from replay.overrides.assignment import Assignment, OverrideError, listed, refuse_field
 from replay.overrides.inventory import Inventory
 from replay.trace.validate import pod_template
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, PreemptionPolicy
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
@@ -123,7 +123,7 @@ def _with_object(
     if not is_named and pod_template(given) is None:
         return record
     changed = copy.deepcopy(record)
-    message: object_pb2.Object = getattr(changed, case)
+    message: object_pb2.KubernetesObject = getattr(changed, case)
     if message.HasField("priority_class"):
         found = changes.get(message.priority_class.metadata.name)
         if found is not None:
@@ -158,7 +158,7 @@ def _with_classes(
         if record.HasField("header"):
             for each in missing:
                 sequence += 1
-                create = object_pb2.Object(priority_class=each)
+                create = object_pb2.KubernetesObject(priority_class=each)
                 yield trace_pb2.Record(at_ns=record.at_ns, sequence=sequence, create=create)
 
 
@@ -238,8 +238,8 @@ def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
         case _:
             raise refuse_field(given, BUDGET_FIELDS)
     plain = given.plain_value
-    if isinstance(plain, int) and not isinstance(plain, bool):
-        value.number_value = plain
+    if isinstance(plain, int) and not isinstance(plain, bool) and abs(plain) < 2**31:
+        value.int_value = plain
     else:
         value.string_value = given.value
     try:

@@ -16,8 +16,8 @@ from replay.generate.draw import Draw
 from replay.identity import name_suffix, object_uid
 from replay.overrides.assignment import OverrideError, known_labels
 from replay.overrides.inventory import Inventory
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
 from services.kube.selector import LabelSelector
 

@@ -31,7 +31,7 @@ from replay.overrides.named_objects import (
 from replay.overrides.nodes import NodePlan, change_nodes, dropped, scaled
 from replay.overrides.usage import parse_usage, refuse_untouched, tells_usage
 from replay.world.growth import UsageRule
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
 

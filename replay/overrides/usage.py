@@ -14,8 +14,8 @@ from replay.overrides.assignment import OverrideError, known_labels, listed, par
 from replay.trace.validate import pod_template
 from replay.world.annotations import USAGE
 from replay.world.growth import RESOURCES, UsageRule, parse_growth
-from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 _POD = re.compile(r"(?P<namespace>[a-z0-9]([-a-z0-9]*[a-z0-9])?)/(?P<name>[a-z0-9][-a-z0-9.]*)")
 _OF_CONTROLLERS = frozenset(
@@ -128,7 +128,7 @@ def _pods(records: Iterable[trace_pb2.Record]) -> Iterator[tuple[pod_pb2.Pod, bo
                 yield from _of_object(getattr(record, case))
 
 
-def _of_object(message: object_pb2.Object) -> Iterator[tuple[pod_pb2.Pod, bool]]:
+def _of_object(message: object_pb2.KubernetesObject) -> Iterator[tuple[pod_pb2.Pod, bool]]:
     template = pod_template(message)
     if template is not None:
         held = getattr(message, message.WhichOneof("object") or "")

@@ -21,8 +21,8 @@ from replay.record.errors import RecordError
 from replay.record.frames import USAGE, Folder
 from replay.record.usage import AMOUNTS
 from replay.trace.compression import open_plain
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Header, Marker, PodLife, Record, UsageProfile
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Header, Marker, PodLife, Record, UsageProfile
 
 NO_USAGE = "what pods use was not recorded: no kubelet evicts anybody in a replay of this"
 WINDOWS_MAX = 512

@@ -17,7 +17,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from replay.importers.kinds import is_carried, to_object
-from reprieve.kube.v1alpha1 import quantity_pb2
+from services.rpc import kube_json
 from services.rpc.errors import FieldError
 
 Raw = Mapping[str, Any]
@@ -251,7 +251,7 @@ class Redactor:
         return self.image if name in IMAGE_FIELDS else self.text
 
     def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
-        if _is_quantity(field):
+        if kube_json.is_quantity(field):
             return {name: each for name, each in value.items() if _is_own(field, each)}
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
@@ -273,7 +273,7 @@ def _fields(descriptor: Descriptor) -> dict[str, FieldDescriptor]:
 
 @cache
 def _name(field: FieldDescriptor) -> str:
-    # NAME.field of "reprieve.kube.v1alpha1.NAME.field".
+    # NAME.field of "reprieve.kube.v1beta1.NAME.field".
     return ".".join(field.full_name.split(".")[-2:])
 
 
@@ -284,16 +284,11 @@ def _value_of(field: FieldDescriptor) -> FieldDescriptor:
     return entry.fields_by_name["value"]
 
 
-def _is_quantity(field: FieldDescriptor) -> bool:
-    is_quantity: bool = field.GetOptions().Extensions[quantity_pb2.quantity]
-    return is_quantity
-
-
 def _is_own(field: FieldDescriptor, value: object) -> bool:
     """Tell whether a value says by itself that it names nobody, or its field does."""
     if not isinstance(value, str):
         return True
-    if _is_quantity(field):
+    if kube_json.is_quantity(field):
         return _QUANTITY.fullmatch(value) is not None
     if field.message_type is not None:
         # A time was read as one; a number or a percentage is what a text beside a number may be.

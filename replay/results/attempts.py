@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 CYCLE = "schedulingCycle"
 
@@ -45,7 +45,7 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
             queued_ns=refusals.queued_ns[number],
             unschedulable=verdict,
         )
-        one.pop.uid = one.pod.uid = uid
+        one.pop.uid = uid
         one.pop.cycle = refusals.first_cycle + number
         yield one
 

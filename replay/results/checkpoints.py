@@ -24,7 +24,7 @@ from replay.results.errors import RunError
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from replay.trace.frames import delimited
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 EVERY_NS = 10_000_000_000
 SHARE = 50

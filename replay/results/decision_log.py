@@ -15,8 +15,8 @@ import orjson
 
 from replay.results.errors import RunError
 from replay.world.journal import FailedAttempt
-from reprieve.kube.v1alpha1 import object_ref_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc import kube_json
 from services.rpc.errors import FieldError
 
@@ -81,7 +81,7 @@ def _escaped(text: str) -> bytes:
 
 def _failed_template() -> bytes:
     """Return the line of a failed attempt that holds no default, with places for its values."""
-    pod = object_ref_pb2.ObjectRef(kind="Pod", namespace="a", name="b", uid="c")
+    pod = meta_pb2.ObjectReference(kind="Pod", namespace="a", name="b", uid="c")
     shown = line(FailedAttempt(1, 2, pod, "d", 3, "e").decision())
     shown = re.sub(rb'(?<=[:"])[1-3](?=[,"}])', b"%d", shown)
     return re.sub(rb'(?<=:")[a-e](?=")', b"%b", shown)

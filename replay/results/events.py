@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from replay.results import durations
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 
 KEPT_NS = 3_600_000_000_000
@@ -173,7 +173,7 @@ def event_of(decision: trace_pb2.Decision) -> Event | None:
     return None
 
 
-def _made(decision: trace_pb2.Decision, owner: ObjectRef) -> Event:
+def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> Event:
     pod = decision.observed.object.name
     text = f"Created pod: {pod}"
     if owner.kind == "StatefulSet":
@@ -193,7 +193,7 @@ def _condition(decision: trace_pb2.Decision, changed: trace_pb2.ConditionChanged
 
 def _event(
     decision: trace_pb2.Decision,
-    about: ObjectRef,
+    about: ObjectReference,
     type_: str,
     reason: str,
     message: str,

@@ -16,7 +16,7 @@ from replay.results.events import Event, Events
 from replay.results.history import Change, ClusterHistory
 from replay.results.kubectl import TableWriter
 from replay.results.run_directory import RunDirectory
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.rpc.kube_kinds import object_to_json
 
 KINDS = {"pods": "Pod", "nodes": "Node"}

@@ -24,8 +24,8 @@ from replay.results.errors import RunError
 from replay.trace.compression import open_plain
 from replay.trace.errors import TraceError
 from replay.trace.frames import delimited
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.kube_kinds import apply_patch
 
 FRAME_BYTES = 1 << 20
@@ -135,15 +135,15 @@ class ClusterHistory:
                 return self._put(event.at_ns, event.update)
             case "patch":
                 return self._patch(event.at_ns, event.patch)
-            case "delete":
-                reference = event.delete
+            case "remove":
+                reference = event.remove
                 key = (reference.kind, reference.namespace, reference.name)
                 message = self.objects.pop(key, None)
                 self._pod_keys.pop(reference.uid, None)
                 return Change(event.at_ns, Verb.DELETED, key, message) if message else None
         return None
 
-    def _put(self, at_ns: int, holder: object_pb2.Object) -> Change | None:
+    def _put(self, at_ns: int, holder: object_pb2.KubernetesObject) -> Change | None:
         case = holder.WhichOneof("object")
         if case is None:
             return None

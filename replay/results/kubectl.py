@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from replay.results import durations
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from services.rpc.kube_fields import time_ns
 
 _GAP = "   "

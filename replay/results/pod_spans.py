@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 from replay.results.attempts import CYCLE
 from replay.world.pod_record import controller_uid
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import time_ns
 from services.telemetry.sampling import Sampling, TraceIds
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
@@ -107,7 +107,7 @@ class PodSpans:
         if outcome.HasField("refusals"):
             self._refusals(at_ns, outcome.refusals, links)
             return
-        trace = self._traces.get(outcome.pod.uid)
+        trace = self._traces.get(outcome.pop.uid)
         if trace is not None:
             self._wait(trace, outcome.queued_ns, at_ns, outcome.attempts)
             attributes, error = _cycle(outcome)

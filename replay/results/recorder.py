@@ -19,8 +19,8 @@ from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, Exchange, Round
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import Tally
 from replay.world.journal import FailedAttempt
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.service_spans import traceparent
 from services.telemetry.span import Attribute, Delivery, SpanContext, SpanSink
@@ -90,8 +90,8 @@ class Recorder:
                 case "add":
                     if event.add.HasField("pod"):
                         self._pod_added(event)
-                case "delete":
-                    self.tally.pod_gone(event.delete.uid)
+                case "remove":
+                    self.tally.pod_gone(event.remove.uid)
         if self._exchange is None:
             self._told_ns.append(perf_counter_ns())
 

@@ -20,9 +20,9 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from replay.results.attempts import CYCLE, Steps, pods_of
-from reprieve.eviction.v1alpha1 import eviction_service_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Attribute, Span, SpanContext, SpanSink
 
@@ -163,18 +163,18 @@ class RoundSpans:
 
 
 def synchronize_attributes(
-    answers: Iterable[eviction_service_pb2.StepAnswer],
+    answers: Iterable[eviction_service_pb2.OperationResult],
 ) -> dict[str, Attribute]:
     """Return the thresholds met and each ranking's head, by node; nothing where none is met.
 
     Lists hold "NODE: ..." for the first NODES_MAX nodes; the count beside them is of all.
     """
-    met = [answer for answer in answers if answer.result.thresholds_met]
+    met = [answer for answer in answers if answer.step.thresholds_met]
     if not met:
         return {}
     thresholds, heads, evicted = [], [], []
     for answer in met[:NODES_MAX]:
-        name, result = answer.node_name, answer.result
+        name, result = answer.node_name, answer.step
         thresholds += [f"{name}: {each.text}" for each in result.thresholds_met]
         head = [f"{each.pod.namespace}/{each.pod.name}" for each in result.ranking[:_HEAD]]
         if head:

@@ -29,8 +29,8 @@ from replay.results.errors import RunError
 from replay.results.history import RoundLog, read_rounds, with_answers
 from replay.results.manifest import Manifest
 from replay.results.tables.schema import FILE_NAMES
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 MANIFEST = "manifest.json"
 DECISIONS = "decisions.jsonl"

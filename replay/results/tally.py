@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from replay.results.attempts import Steps, pods_of
 from replay.results.histogram import Histogram
 from replay.world.journal import FailedAttempt
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 LOCAL_STORAGE = "local storage limit"
 """Stands for the signal of an eviction that no signal caused."""
@@ -130,7 +130,7 @@ class Tally:
             if outcome.warnings:
                 self.warnings.update(outcome.warnings)
             if outcome.HasField("unschedulable"):
-                self._refused((outcome.pod.uid,), (0,), (outcome.unschedulable,))
+                self._refused((outcome.pop.uid,), (0,), (outcome.unschedulable,))
 
     def _refused(
         self,

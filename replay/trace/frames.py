@@ -13,7 +13,7 @@ import zstandard
 from google.protobuf.message import DecodeError, Message
 
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 FRAME_BYTES = 1 << 20
 _CHUNK_BYTES = 1 << 16

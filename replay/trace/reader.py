@@ -11,30 +11,32 @@ from typing import BinaryIO
 import orjson
 from google.protobuf import json_format
 
+from replay.trace import format1
 from replay.trace.compression import ZSTD_MAGIC, head, open_plain
 from replay.trace.errors import TraceError
 from replay.trace.frames import read_frames, starts_like_records
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _SNIFFED_BYTES = 4096
 _Reading = Callable[[BinaryIO, str], Iterator[tuple[str, Record]]]
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
-def read(path: str | os.PathLike[str]) -> Iterator[Record]:
+def read(path: str | os.PathLike[str], *, former: bool = True) -> Iterator[Record]:
     """Yield the trace's records in order, the header first. Memory is bounded.
 
-    The form is known by content: ".ktr", or JSON lines as they are, with gzip or with zstd.
+    The form is known by content: ".ktr", or JSON lines as they are, with gzip or with zstd. A trace
+    of format 1 is converted, or refused unless `former`.
     Raises TraceError where the file is not a trace or is broken, with frame or line.
     """
     file_path = Path(path)
     start = head(file_path, _SNIFFED_BYTES)
     if is_binary(file_path, start):
         with _opened(file_path) as file:
-            yield from _checked(file, file_path, read_frames)
+            yield from _checked(file, file_path, read_frames, former)
     elif is_text(start):
         with open_plain(file_path) as file:
-            yield from _checked(file, file_path, read_lines)
+            yield from _checked(file, file_path, read_lines, former)
     else:
         raise TraceError(str(file_path), "is neither a .ktr nor a .jsonl trace")
 
@@ -58,9 +60,13 @@ def _opened(path: Path) -> BinaryIO:
         raise TraceError(str(path), f"cannot be read: {error.strerror or error}") from error
 
 
-def _checked(file: BinaryIO, path: Path, reading: _Reading) -> Iterator[Record]:
-    check = OrderCheck()
+def _checked(file: BinaryIO, path: Path, reading: _Reading, former: bool) -> Iterator[Record]:
+    check, converts = OrderCheck(), False
     for where, record in reading(file, str(path)):
+        if record.HasField("header"):
+            converts = record.header.format_version == format1.VERSION
+        if converts and former:
+            format1.convert(record, is_text=reading is read_lines)
         if problem := check.problem(record):
             raise TraceError(f"{where}, record {record.sequence}", problem)
         yield record
@@ -70,12 +76,16 @@ def _checked(file: BinaryIO, path: Path, reading: _Reading) -> Iterator[Record]:
 
 def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
     """Yield each record with where it stands; empty lines are skipped."""
+    converts = False
     for number, line in enumerate(file, 1):
         if line.isspace():
             continue
         where = f"{name}, line {number}"
         try:
-            yield where, json_format.ParseDict(orjson.loads(line), Record())
+            plain = orjson.loads(line)
+            converts = converts or format1.is_begun(plain)
+            record = json_format.ParseDict(format1.text(plain) if converts else plain, Record())
+            yield where, record
         except (orjson.JSONDecodeError, json_format.ParseError) as error:
             raise TraceError(where, str(error)) from error
 

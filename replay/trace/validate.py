@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
-from reprieve.kube.v1alpha1.workloads_pb2 import PodTemplateSpec
-from reprieve.trace.v1alpha1.trace_pb2 import Header, ImportIssue, PodCreate, Record
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import PodSpec
+from reprieve.kube.v1beta1.workloads_pb2 import PodTemplateSpec
+from reprieve.trace.v1beta1.trace_pb2 import Header, ImportIssue, PodCreate, Record
 from services.kube.pod import SYSTEM_CLASSES
 
 CONTROLLERS = (
@@ -26,7 +26,7 @@ CONTROLLERS = (
 _ACTORS = ("cluster-autoscaler", "karpenter", "descheduler", "vertical-pod-autoscaler")
 
 
-def pod_template(message: Object) -> PodTemplateSpec | None:
+def pod_template(message: KubernetesObject) -> PodTemplateSpec | None:
     """Return the template in an object itself that its pods are made by, None for other kinds."""
     kind = message.WhichOneof("object")
     if kind not in CONTROLLERS:
@@ -129,7 +129,7 @@ class _Validation:
                 result.append(f"PriorityClass {name!r} is missing: its pods will be refused")
         return tuple(result)
 
-    def _of_object(self, created: Object) -> tuple[str, ...]:
+    def _of_object(self, created: KubernetesObject) -> tuple[str, ...]:
         if created.HasField("priority_class"):
             self._classes.add(created.priority_class.metadata.name)
         template = pod_template(created)

@@ -13,7 +13,7 @@ import zstandard
 from replay.trace.errors import TraceError
 from replay.trace.frames import FRAME_BYTES, delimited, frame
 from replay.trace.reader import OrderCheck, line, read
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 SUFFIXES = (".ktr", ".jsonl", ".jsonl.gz", ".jsonl.zst")
 
@@ -39,7 +39,7 @@ class Writer:
         if not self.path.name.endswith(SUFFIXES):
             raise TraceError(str(self.path), f"a trace's name ends in {', '.join(SUFFIXES)}")
         if append and self.path.exists():
-            for record in read(self.path):
+            for record in read(self.path, former=False):
                 self._order.problem(record)
         try:
             file = self.path.open("ab" if append else "wb")

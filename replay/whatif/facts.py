@@ -14,8 +14,8 @@ from replay.overrides.inventory import amounts
 from replay.results.history import Change, ClusterHistory, Verb
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import LOCAL_STORAGE
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.requests import PODS, pod_requests
 from services.rpc.kube_spec import PodSpecInterner
 

@@ -18,7 +18,7 @@ from replay.results.durations import simulated
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
 from replay.whatif.facts import RunFacts
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.typed import DataError
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from reprieve.kube.v1alpha1 import pod_pb2, scheduling_pb2
+from reprieve.kube.v1beta1 import pod_pb2, scheduling_pb2
 from services.kube.pod import (
     HIGHEST_USER_PRIORITY,
     SYSTEM_CLASSES,

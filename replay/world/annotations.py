@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from replay.world.growth import RESOURCES, Growth, parse_growth
 from replay.world.models import duration_ns
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
 
 SERVICE_TIME = "reprieve/service-time"

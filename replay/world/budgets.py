@@ -19,7 +19,7 @@ from replay.world.conditions import mark_disrupted
 from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
-from reprieve.kube.v1alpha1 import pod_pb2, policy_pb2
+from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.selector import LabelSelectors
 from services.rpc.kube_codec import budget_from_message

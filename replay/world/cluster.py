@@ -22,16 +22,15 @@ from replay.world.pod_record import (
     stamp,
     status_event,
 )
-from reprieve.kube.v1alpha1 import (
+from reprieve.kube.v1beta1 import (
     meta_pb2,
     node_pb2,
     object_pb2,
-    object_ref_pb2,
     pod_pb2,
     policy_pb2,
     workloads_pb2,
 )
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.kube_fields import set_time
 
@@ -195,8 +194,16 @@ class Cluster:
         self._leave(pod)
         if pod.node_name:
             _drop(self.pods_by_node, pod.node_name, pod.uid)
-        self._event(now_ns, _urgency(pod)).delete.CopyFrom(pod.object_ref())
+        self._event(now_ns, _urgency(pod)).remove.CopyFrom(pod.object_ref())
         self._pod_changed(pod)
+
+    def has_pod(self, uid: str) -> bool:
+        """Tell whether there is a pod of that UID."""
+        return uid in self.pods
+
+    def has_node(self, name: str) -> bool:
+        """Tell whether there is a node of that name."""
+        return name in self.nodes
 
     def is_schedulable(self, pod: PodRecord) -> bool:
         """Tell whether a scheduler that is served here will take a pod that has no node."""
@@ -233,8 +240,8 @@ class Cluster:
         """Take a node out; the pods that are on it stay."""
         node = self.nodes.pop(name)
         self.changed.nodes[name] = None
-        self._event(now_ns).delete.CopyFrom(
-            object_ref_pb2.ObjectRef(kind="Node", name=name, uid=node.metadata.uid)
+        self._event(now_ns).remove.CopyFrom(
+            meta_pb2.ObjectReference(kind="Node", name=name, uid=node.metadata.uid)
         )
         self._snapshot_changed()
 
@@ -254,9 +261,9 @@ class Cluster:
         budget = self.budgets.pop(key, None)
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
-            self._event(now_ns).delete.CopyFrom(ref)
+            self._event(now_ns).remove.CopyFrom(ref)
 
-    def put_other(self, now_ns: int, message: object_pb2.Object, *, is_new: bool) -> None:
+    def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
         """Tell of an object that the world itself does not read."""
         event = self._event(now_ns)
         told = event.add if is_new else event.update
@@ -266,10 +273,10 @@ class Cluster:
         self._others[key] = changes = 1 + (0 if is_new else self._others.get(key, 0))
         content.metadata.resource_version = str(changes)
 
-    def remove_other(self, now_ns: int, ref: object_ref_pb2.ObjectRef) -> None:
+    def remove_other(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         """Tell that an object which the world itself does not read has gone."""
         self._others.pop(_other_key(ref.kind, ref), None)
-        self._event(now_ns).delete.CopyFrom(ref)
+        self._event(now_ns).remove.CopyFrom(ref)
 
     def take_events(self) -> list[scheduler_pb2.Event]:
         """Return the events of the next round and begin a new one."""
@@ -355,7 +362,7 @@ def _written(now_ns: int, pod: PodRecord, write: pod_status.Write | None) -> sch
 
 
 def _other_key(
-    kind: str, named: meta_pb2.ObjectMeta | object_ref_pb2.ObjectRef
+    kind: str, named: meta_pb2.ObjectMeta | meta_pb2.ObjectReference
 ) -> tuple[str, str, str]:
     return kind, named.namespace or "default", named.name
 

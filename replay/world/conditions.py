@@ -6,7 +6,7 @@ pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintK
 
 from __future__ import annotations
 
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.rpc.kube_fields import set_time, time_ns
 
 TAINTS = {

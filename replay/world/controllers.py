@@ -21,8 +21,8 @@ from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import PodMaker
 from replay.world.workloads.replica_sets import Deployments, ReplicaSets
 from replay.world.workloads.stateful_sets import Claims, StatefulSets
-from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 KINDS = {
     "replica_set": "ReplicaSet",
@@ -98,7 +98,7 @@ class Controllers:
         kind, _ = self._known.get(controller_uid(pod.metadata), ("", None))
         return kind == "DaemonSet"
 
-    def put(self, now_ns: int, message: object_pb2.Object) -> None:
+    def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a controller. Raises FieldError for one that cannot be read."""
         case = message.WhichOneof("object") or ""
         kind, meta = KINDS[case], getattr(message, case).metadata
@@ -170,7 +170,7 @@ class Controllers:
 
     def _tell(self, now_ns: int, kind: str, message: _Spread) -> None:
         """Tell the scheduler whose pods are spread by default, anew when a selector changes."""
-        told = object_pb2.Object()
+        told = object_pb2.KubernetesObject()
         mine = getattr(told, _SPREAD[kind])
         meta = message.metadata
         mine.metadata.name, mine.metadata.namespace = meta.name, meta.namespace

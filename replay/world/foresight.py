@@ -14,7 +14,7 @@ from replay.world.cluster import Cluster
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import MEMORY, UsageProfiles
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
 
 
 @dataclass(slots=True, kw_only=True)

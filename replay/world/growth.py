@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from replay.world.lookahead import arranged
 from replay.world.models import SECOND_NS, duration_ns
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from services.kube import quantity
 from services.kube.selector import LabelSelector
 

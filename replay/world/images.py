@@ -10,7 +10,7 @@ serialImagePuller.
 from __future__ import annotations
 
 from replay.world.cluster import Cluster
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 
 
 class ImagePulls:

@@ -18,8 +18,8 @@ from replay.world.journal import Journal
 from replay.world.lives import Admitted, Lives
 from replay.world.node_lives import NodeLives
 from replay.world.pressure import Pressure
-from reprieve.kube.v1alpha1 import meta_pb2, object_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
 
 
@@ -174,9 +174,9 @@ class Inputs:
         for feature in asked.features:
             self._journal.note("not-simulated", feature)
 
-    def _put(self, now_ns: int, given: object_pb2.Object, *, is_new: bool) -> None:
+    def _put(self, now_ns: int, given: object_pb2.KubernetesObject, *, is_new: bool) -> None:
         """Add or replace any object but a new pod; the trace's own message is left as it is."""
-        message = object_pb2.Object()
+        message = object_pb2.KubernetesObject()
         message.CopyFrom(given)
         kind = message.WhichOneof("object")
         try:
@@ -205,7 +205,7 @@ class Inputs:
         except (AdmissionError, FieldError) as error:
             self._journal.note("refused", str(error))
 
-    def _put_controller(self, now_ns: int, kind: str, message: object_pb2.Object) -> None:
+    def _put_controller(self, now_ns: int, kind: str, message: object_pb2.KubernetesObject) -> None:
         """Add or replace a controller, and note what its pods ask for and do not get, once each."""
         held = getattr(message, message.WhichOneof("object") or "")
         meta: meta_pb2.ObjectMeta = held.metadata
@@ -232,7 +232,7 @@ class Inputs:
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object
-        grace_s = delete.grace_period_s if delete.HasField("grace_period_s") else None
+        grace_s = delete.grace_period_seconds if delete.HasField("grace_period_seconds") else None
         namespace = ref.namespace or "default"
         key = f"{namespace}/{ref.name}"
         match ref.kind:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from replay.world.pod_record import PodRecord, object_ref
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import object_ref_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 Sink = Callable[[trace_pb2.Decision], None]
 
@@ -24,7 +24,7 @@ class FailedAttempt(NamedTuple):
 
     at_ns: int
     sequence: int
-    pod: object_ref_pb2.ObjectRef
+    pod: meta_pb2.ObjectReference
     message: str
     attempts: int
     reason: str
@@ -131,8 +131,8 @@ class Journal:
         evicted.node_name = pod.node_name
         evicted.signal, evicted.threshold = eviction.signal, eviction.threshold
         evicted.message = eviction.message
-        if eviction.HasField("grace_period_override_s"):
-            evicted.grace_period_s = eviction.grace_period_override_s
+        if eviction.HasField("grace_period_override_seconds"):
+            evicted.grace_period_seconds = eviction.grace_period_override_seconds
         if eviction.HasField("available"):
             evicted.available, evicted.capacity = eviction.available, eviction.capacity
         evicted.rank, evicted.ranked_pods = eviction.rank, eviction.ranked_pods
@@ -141,7 +141,7 @@ class Journal:
         self._sink(entry)
 
     def made(
-        self, now_ns: int, pod: object_ref_pb2.ObjectRef, owner: object_ref_pb2.ObjectRef, born: int
+        self, now_ns: int, pod: meta_pb2.ObjectReference, owner: meta_pb2.ObjectReference, born: int
     ) -> None:
         """Enter a pod that a controller has made, its number `born` of them, from 0."""
         entry = self._entry(now_ns, pod)
@@ -170,14 +170,14 @@ class Journal:
 
     def condition_changed(self, now_ns: int, node_name: str, type_: str, value: str) -> None:
         """Enter that a node's condition came or went."""
-        node = object_ref_pb2.ObjectRef(kind="Node", name=node_name)
+        node = meta_pb2.ObjectReference(kind="Node", name=node_name)
         entry = self._entry(now_ns, node)
         entry.observed.condition_changed.type = type_
         entry.observed.condition_changed.status = value
         self._sink(entry)
 
     def _entry(
-        self, now_ns: int, ref: object_ref_pb2.ObjectRef, refused: str = ""
+        self, now_ns: int, ref: meta_pb2.ObjectReference, refused: str = ""
     ) -> trace_pb2.Decision:
         self.flush()
         self._sequence += 1
@@ -186,11 +186,8 @@ class Journal:
         return entry
 
 
-def _ranked(place: eviction_pb2.RankedPod) -> trace_pb2.RankedPod:
-    return trace_pb2.RankedPod(
-        pod=object_ref("Pod", place.pod),
-        priority=place.priority,
-        usage=place.usage if place.HasField("usage") else None,
-        request=place.request,
-        exceeds_request=place.exceeds_request,
-    )
+def _ranked(place: eviction_pb2.RankedPod) -> eviction_pb2.RankedPod:
+    ranked = eviction_pb2.RankedPod()
+    ranked.CopyFrom(place)
+    ranked.pod.kind = "Pod"
+    return ranked

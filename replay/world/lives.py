@@ -25,11 +25,11 @@ from replay.world.models import SECOND_NS, Models
 from replay.world.pod_record import PodRecord, new_pod
 from replay.world.pod_status import FORGET_NS, crash_backoff_ns, runs_again
 from replay.world.timeline import Kind, Timeline
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.eviction.v1alpha1.eviction_service_pb2 import AdmitResponse
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import PodPhase
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
@@ -68,7 +68,7 @@ class Lives:
         self._specs = PodSpecInterner()
         self.images = ImagePulls(cluster, models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
-        self.refusal: Callable[[PodRecord], AdmitResponse | None] = lambda _pod: None
+        self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
 
     def check(self, message: pod_pb2.Pod) -> None:
         """Refuse what no service could read. Raises FieldError, naming the field."""
@@ -206,8 +206,8 @@ class Lives:
         """
         pod.eviction = eviction
         grace_s = pod.grace_s
-        if eviction.HasField("grace_period_override_s"):
-            grace_s = eviction.grace_period_override_s
+        if eviction.HasField("grace_period_override_seconds"):
+            grace_s = eviction.grace_period_override_seconds
         return self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
 
     def lose(self, now_ns: int, pod: PodRecord) -> None:
@@ -246,7 +246,7 @@ class Lives:
         pulled_ns = self.images.ready_ns(now_ns, pod.message)
         return pulled_ns - now_ns + self._models.start_delay_ns
 
-    def _reject(self, now_ns: int, pod: PodRecord, refusal: AdmitResponse) -> None:
+    def _reject(self, now_ns: int, pod: PodRecord, refusal: Admission) -> None:
         """Fail a pod that its kubelet does not take."""
         self._timeline.cancel_pod(pod.uid)
         pod_status.rejected(now_ns, pod.message, refusal.reason, refusal.message)

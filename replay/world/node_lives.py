@@ -29,8 +29,8 @@ from replay.world.pod_record import PodRecord
 from replay.world.pressure import Pressure
 from replay.world.taint_eviction import NOT_READY, UNREACHABLE
 from replay.world.timeline import Action, Kind, Timeline
-from reprieve.kube.v1alpha1 import node_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_codec import node_from_message
 from services.rpc.kube_fields import set_time
 

@@ -17,20 +17,24 @@ from replay.world.lives import Lives
 from replay.world.models import Models
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
 
 _PREEMPTING = "preempting to accommodate a higher priority pod"
 
 
 class Outcomes:
-    """The API server's side of a scheduling cycle."""
+    """The API server's side of a scheduling cycle.
+
+    `last_refusal` says what was refused last, for whoever reads why a moment does not end.
+    """
 
     def __init__(self, cluster: Cluster, lives: Lives, journal: Journal) -> None:
         self._cluster = cluster
         self._lives = lives
         self._journal = journal
+        self.last_refusal = ""
 
     def apply(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
@@ -41,7 +45,10 @@ class Outcomes:
             if outcome.HasField("refusals"):
                 self._refusals(now_ns, outcome.refusals)
             else:
-                answers.append(self._apply(now_ns, outcome))
+                answer = self._apply(now_ns, outcome)
+                answers.append(answer)
+                if answer.refused:
+                    self.last_refusal = f"; the last refusal: {answer.message}"
         self._journal.flush()
         return answers
 
@@ -77,15 +84,15 @@ class Outcomes:
         self._lives.bound(now_ns, pod)
 
     def _why_not_bound(self, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> str:
-        ref = outcome.pod
         if pod is None:
-            return f'pods "{ref.name}" not found'
+            return _gone(outcome)
+        name = pod.message.metadata.name
         if pod.is_terminating:
-            return f"pod {ref.name} is being deleted, cannot be assigned to a host"
+            return f"pod {name} is being deleted, cannot be assigned to a host"
         if pod.node_name:
-            return f"pod {ref.name} is already assigned to node {pod.node_name!r}"
+            return f"pod {name} is already assigned to node {pod.node_name!r}"
         if pod.message.spec.scheduling_gates:
-            return f"pod {ref.name} has non-empty .spec.schedulingGates"
+            return f"pod {name} has non-empty .spec.schedulingGates"
         if outcome.bind.node_name not in self._cluster.nodes:
             return f'nodes "{outcome.bind.node_name}" not found'
         return ""
@@ -110,12 +117,12 @@ class Outcomes:
         if pod is None:
             if verdict.HasField("preemption"):
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
-                answer.message = f'pods "{outcome.pod.name}" not found'
+                answer.message = _gone(outcome)
             return
         nominated, attempts = _nominated(verdict), outcome.attempts
         self._not_bound(now_ns, pod, attempts, "Unschedulable", verdict.message, nominated)
         if verdict.HasField("preemption"):
-            self._preempt(now_ns, pod, verdict.preemption)
+            self._preempt(now_ns, pod, verdict.preemption, answer)
 
     def _failure(self, now_ns: int, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> None:
         if pod is None:
@@ -148,16 +155,22 @@ class Outcomes:
         if changed:
             self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
 
-    def _preempt(self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption) -> None:
+    def _preempt(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        preemption: scheduler_pb2.Preemption,
+        answer: scheduler_pb2.Answer,
+    ) -> None:
         self._journal.nominated(now_ns, pod, preemption)
         if preemption.clears_last:
-            self._delete_victims(now_ns, pod, preemption)
+            self._delete_victims(now_ns, pod, preemption, answer)
         for ref in preemption.cleared_nominations:
             self._clear_nomination(now_ns, ref)
         if not preemption.clears_last:
-            self._delete_victims(now_ns, pod, preemption)
+            self._delete_victims(now_ns, pod, preemption, answer)
 
-    def _clear_nomination(self, now_ns: int, ref: session_pb2.PodRef) -> None:
+    def _clear_nomination(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         other = self._cluster.pods.get(ref.uid)
         if other is not None and other.message.status.nominated_node_name:
             other.message.status.nominated_node_name = ""
@@ -165,12 +178,24 @@ class Outcomes:
             self._cluster.status_changed(now_ns, other, nomination_ended=True)
 
     def _delete_victims(
-        self, now_ns: int, pod: PodRecord, preemption: scheduler_pb2.Preemption
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        preemption: scheduler_pb2.Preemption,
+        answer: scheduler_pb2.Answer,
     ) -> None:
+        """Delete victims in order, as far as they are on the preemption's node."""
         for victim in preemption.victims:
             doomed = self._cluster.pods.get(victim.pod.uid)
-            if doomed is not None:
-                self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
+            if doomed is None:
+                continue
+            if doomed.node_name != preemption.node_name:
+                name, node = doomed.message.metadata.name, doomed.node_name or "no node"
+                answer.refused = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
+                answer.message = f"pod {name} is on {node}, not on {preemption.node_name}"
+                answer.victim.CopyFrom(victim.pod)
+                return
+            self._delete_victim(now_ns, doomed, pod, violates=victim.violates_budget)
 
     def _delete_victim(
         self, now_ns: int, victim: PodRecord, preemptor: PodRecord, *, violates: bool
@@ -220,9 +245,9 @@ class Costs:
         """Tell whether the scheduler is still at a cycle."""
         return now_ns < self._busy_until_ns
 
-    def next_ns(self, wakeup_ns: int) -> int | None:
-        """Return when the scheduler can next be woken that asked for `wakeup_ns` (0: never)."""
-        return max(wakeup_ns, self._busy_until_ns) if wakeup_ns else None
+    def next_ns(self, wakeup_ns: int | None) -> int | None:
+        """Return when the scheduler can next be woken that asked for `wakeup_ns`, None for never."""
+        return None if wakeup_ns is None else max(wakeup_ns, self._busy_until_ns)
 
     def ready(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
@@ -252,3 +277,7 @@ class Costs:
         key = str(self._count)
         self._timeline.plan(at_ns, Kind.CYCLE, key)
         return key
+
+
+def _gone(outcome: scheduler_pb2.Outcome) -> str:
+    return f'no pod has the uid "{outcome.pop.uid}"'

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from replay.world.conditions import set_pod_condition
 from replay.world.models import DEFAULT_GRACE_S
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import meta_pb2, node_pb2, object_ref_pb2, pod_pb2, policy_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import set_time
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
@@ -44,7 +43,7 @@ class PodRecord:
     tried_at: int = -1
     crashes: int = 0
     foreseen: deque[scheduler_pb2.Event] | None = None
-    _named: object_ref_pb2.ObjectRef | None = None
+    _named: meta_pb2.ObjectReference | None = None
 
     @property
     def node_name(self) -> str:
@@ -80,12 +79,12 @@ class PodRecord:
         """Return spec.priority."""
         return self.message.spec.priority
 
-    def session_ref(self) -> session_pb2.PodRef:
+    def session_ref(self) -> meta_pb2.ObjectReference:
         """Return its name for the services."""
         meta = self.message.metadata
-        return session_pb2.PodRef(uid=self.uid, namespace=meta.namespace, name=meta.name)
+        return meta_pb2.ObjectReference(uid=self.uid, namespace=meta.namespace, name=meta.name)
 
-    def object_ref(self) -> object_ref_pb2.ObjectRef:
+    def object_ref(self) -> meta_pb2.ObjectReference:
         """Return its name for logs, which is made once: nobody may change it."""
         if self._named is None:
             self._named = object_ref("Pod", self.message.metadata)
@@ -93,10 +92,10 @@ class PodRecord:
 
 
 def object_ref(
-    kind: str, named: meta_pb2.ObjectMeta | session_pb2.PodRef
-) -> object_ref_pb2.ObjectRef:
+    kind: str, named: meta_pb2.ObjectMeta | meta_pb2.ObjectReference
+) -> meta_pb2.ObjectReference:
     """Return an object's name for logs and events."""
-    return object_ref_pb2.ObjectRef(
+    return meta_pb2.ObjectReference(
         kind=kind, namespace=named.namespace, name=named.name, uid=named.uid
     )
 

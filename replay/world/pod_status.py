@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from replay.world.conditions import set_pod_condition
 from replay.world.models import SECOND_NS
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from services.rpc.kube_fields import set_time
 
 Write = Callable[[int, pod_pb2.Pod], None]

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from replay.world.answers import check_results
 from replay.world.cluster import Cluster
 from replay.world.conditions import mark_pressure
 from replay.world.foresight import Foresight
@@ -31,9 +32,9 @@ from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.usage import UsageProfiles
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1beta1 import node_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import time_ns
 
 INTERVAL_NS = 10 * SECOND_NS
@@ -44,13 +45,10 @@ CLEANUP_POLL_NS = SECOND_NS
 class EvictionBackend(Protocol):
     """Whoever decides evictions: a service behind a stream."""
 
-    def step(
-        self, operations: Sequence[eviction_service_pb2.NodeOperation]
-    ) -> Sequence[eviction_service_pb2.StepAnswer]:
-        """Carry out a batch; one answer for each step, in order."""
-
-    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
-        """Tell whether a node that was stepped takes a pod."""
+    def apply(
+        self, operations: Sequence[eviction_service_pb2.Operation]
+    ) -> Sequence[eviction_service_pb2.OperationResult]:
+        """Carry out operations; one result for each but removals, in order."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,7 +122,7 @@ class Pressure:
         """Tell whether it may come to matter what is used on the pod's node."""
         return self._backend is not None and self._profiles.may_tell(pod)
 
-    def refusal(self, pod: PodRecord) -> eviction_service_pb2.AdmitResponse | None:
+    def refusal(self, pod: PodRecord) -> eviction_service_pb2.Admission | None:
         """Return why the kubelet of a pod's node does not take it, None where it does.
 
         A node that is not under pressure takes every pod. Source: kubernetes v1.32
@@ -133,8 +131,11 @@ class Pressure:
         kubelet = self._kubelets.get(pod.node_name)
         if self._backend is None or kubelet is None or not kubelet.under:
             return None
-        said = self._backend.admit(pod.node_name, pod.message)
-        return None if said.admit else said
+        operation = eviction_service_pb2.Operation()
+        operation.admit.node_name = pod.node_name
+        operation.admit.pod.CopyFrom(pod.message)
+        (result,) = self._answered(self._backend, [operation])
+        return None if result.admission.admit else result.admission
 
     def node_changed(self, now_ns: int, node_name: str) -> None:
         """Plan a step for a node that came, changed, or whose own usage is told."""
@@ -181,15 +182,24 @@ class Pressure:
         names = sorted(by_loop | told)
         if not names:
             return
-        answers = self._backend.step([self._operation(now_ns, name) for name in names])
+        steps = [self._operation(now_ns, name) for name in names]
+        answers = self._answered(self._backend, steps)
         waiting = [answer.node_name for answer in answers if answer.HasField("need_reclaim")]
         if waiting:
-            resumed = self._backend.step([self._resumption(now_ns, name) for name in waiting])
+            resumptions = [self._resumption(now_ns, name) for name in waiting]
+            resumed = self._answered(self._backend, resumptions)
             by_name = {answer.node_name: answer for answer in resumed}
             answers = [by_name.get(answer.node_name, answer) for answer in answers]
         for answer in answers:
             name = answer.node_name
-            self._apply(now_ns, name, answer.result, by_loop=name in by_loop)
+            self._apply(now_ns, name, answer.step, by_loop=name in by_loop)
+
+    def _answered(
+        self, backend: EvictionBackend, operations: Sequence[eviction_service_pb2.Operation]
+    ) -> Sequence[eviction_service_pb2.OperationResult]:
+        results = backend.apply(operations)
+        check_results(results, operations)
+        return results
 
     def keep_own(self, node: node_pb2.Node) -> None:
         """Put the conditions and taints that this world has set onto a user's version of a node."""
@@ -209,8 +219,8 @@ class Pressure:
         self._foresight.forget(node_name)
         kubelet = self._kubelets.pop(node_name, None)
         if self._backend is not None and kubelet is not None and kubelet.sent is not None:
-            operation = eviction_service_pb2.NodeOperation(forget=node_name)
-            self._backend.step([operation])
+            operation = eviction_service_pb2.Operation(remove_node=node_name)
+            self._answered(self._backend, [operation])
 
     # Steps
 
@@ -272,9 +282,9 @@ class Pressure:
             if pod.running_ns is not None or pod.message.status.HasField("start_time")
         ]
 
-    def _operation(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
+    def _operation(self, now_ns: int, node_name: str) -> eviction_service_pb2.Operation:
         pods = self._active(node_name)
-        operation = eviction_service_pb2.NodeOperation()
+        operation = eviction_service_pb2.Operation()
         step = operation.step
         step.node_name = node_name
         step.at_ns = now_ns
@@ -290,9 +300,9 @@ class Pressure:
         kubelet.sent = frozenset(pod.uid for pod in pods)
         return operation
 
-    def _resumption(self, now_ns: int, node_name: str) -> eviction_service_pb2.NodeOperation:
+    def _resumption(self, now_ns: int, node_name: str) -> eviction_service_pb2.Operation:
         """Let the node collect: a replay knows of no dead containers or unused images."""
-        operation = eviction_service_pb2.NodeOperation()
+        operation = eviction_service_pb2.Operation()
         operation.resume.node_name = node_name
         observations = self._observe(now_ns, node_name, self._active(node_name))
         operation.resume.observations.CopyFrom(observations)
@@ -312,7 +322,7 @@ class Pressure:
         if by_loop:
             self._kubelet(node_name).stepped_ns = now_ns
         if not result.quiet:
-            self._apply_conditions(now_ns, node_name, result.node_conditions)
+            self._apply_conditions(now_ns, node_name, result.conditions)
         stopped_ns = [
             self._evict(now_ns, eviction, result.ranking)
             for eviction in result.evictions
@@ -372,9 +382,10 @@ def _would_repeat(now_ns: int, result: eviction_pb2.StepResult) -> bool:
     period, and where each condition that holds was observed just now.
     """
     observed_ns = {each.name: each.at_ns for each in result.condition_last_observed}
+    holding = [each.type for each in result.conditions if each.status == "True"]
     return (
         not result.evictions
         and len(result.first_observed) == len(result.thresholds_met)
-        and bool(result.conditions)
-        and all(observed_ns.get(name) == now_ns for name in result.conditions)
+        and bool(holding)
+        and all(observed_ns.get(name) == now_ns for name in holding)
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from replay.world.admission import PriorityAdmission
+from replay.world.answers import check_outcomes
 from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
@@ -32,9 +33,9 @@ from replay.world.rounds import EVENTS_PER_MESSAGE, Observer, Rounds, SchedulerB
 from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
 from replay.world.windows import Windows
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
+from reprieve.trace.v1beta1 import trace_pb2
 
 ROUNDS_MAX = 1000
 PATIENCE_NS = 600 * SECOND_NS
@@ -138,7 +139,7 @@ class Replay:
             collects_ns=self._pod_gc.collects_ns,
         )
         self._foresees = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
-        self._wakeup_ns = 0
+        self._wakeup_ns: int | None = None
         self._seen = (0, 0)
         self._unchanged_since_ns = 0
         self._stop_ns: int | None = None
@@ -191,7 +192,7 @@ class Replay:
         """Tell whether what is still to come would change nothing: retries and idle actions."""
         if not self.timeline.is_idle:
             return False
-        return not self._wakeup_ns or self.cluster.all_tried() or self._retries_are_futile()
+        return self._wakeup_ns is None or self.cluster.all_tried() or self._retries_are_futile()
 
     def _retries_are_futile(self) -> bool:
         """Tell whether every pending pod has had time to be tried on the snapshot as it stands.
@@ -206,7 +207,8 @@ class Replay:
             if number >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             is_busy = self._costs.is_busy(now_ns)
-            tick = bool(self._wakeup_ns) and self._wakeup_ns <= now_ns and not is_busy
+            wakeup_ns = self._wakeup_ns
+            tick = wakeup_ns is not None and wakeup_ns <= now_ns and not is_busy
             self.told.begin(now_ns, number, tick=tick)
             self._take_due(now_ns, source)
             self._reconcile(now_ns)
@@ -297,11 +299,15 @@ class Replay:
             meanwhile=lambda: self.windows.read_on(source.ahead()),
         )
         for outcomes in told:
+            is_followed = self.told.is_ahead
+            check_outcomes(outcomes, now_ns, self.cluster, is_followed=is_followed)
             if not self.told.is_ahead:
                 self.windows.close(self.told.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)
             self.told.answer(now_ns, self._outcomes.apply(now_ns, ready))
-            self._wakeup_ns = outcomes.next_wakeup_ns
+            self._wakeup_ns = (
+                outcomes.next_wakeup_ns if outcomes.HasField("next_wakeup_ns") else None
+            )
 
     def _window(self, now_ns: int, source: _Source) -> Sequence[Foreseen]:
         """Return the rounds that will follow the one that is about to be told."""
@@ -318,7 +324,7 @@ class Replay:
         names = ", ".join(itertools.islice(told, 5))
         return (
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the world and the scheduler go "
-            f"round over these pods: {names or 'none'}"
+            f"round over these pods: {names or 'none'}{self._outcomes.last_refusal}"
         )
 
 
@@ -327,8 +333,8 @@ def _pod_name(event: scheduler_pb2.Event) -> str:
     match event.WhichOneof("event"):
         case "patch":
             return f"{event.patch.pod.namespace}/{event.patch.pod.name}"
-        case "delete" if event.delete.kind == "Pod":
-            return f"{event.delete.namespace}/{event.delete.name}"
+        case "remove" if event.remove.kind == "Pod":
+            return f"{event.remove.namespace}/{event.remove.name}"
         case "add" | "update":
             told = event.add if event.HasField("add") else event.update
             meta = told.pod.metadata

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from replay.world.cluster import Urgency
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 
 EVENTS_PER_MESSAGE = 2000
 PODS_PER_MESSAGE = 1024

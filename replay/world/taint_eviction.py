@@ -17,7 +17,7 @@ from replay.world.lives import Lives
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
-from reprieve.kube.v1alpha1 import node_pb2
+from reprieve.kube.v1beta1 import node_pb2
 from services.kube.taints import Taint, TaintEffect, Toleration
 from services.rpc import kube_fields
 

@@ -16,9 +16,9 @@ from replay.world.growth import MEMORY as MEMORY_RESOURCE
 from replay.world.growth import STORAGE, Growth, Rising, UsageRule
 from replay.world.lookahead import Amounts, Bounds, Sources, int64s
 from replay.world.pod_record import PodRecord
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.kube.v1alpha1 import node_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import node_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 
 MEMORY = "memory.available"

@@ -26,9 +26,10 @@ from replay.world.pod_gc import NEVER_NS
 from replay.world.pod_record import PodRecord, status_event
 from replay.world.rounds import EVENTS_PER_MESSAGE
 from replay.world.timeline import Action, Kind, Timeline
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.parts import PART_BYTES
 
 ROUNDS_MAX = 256
 EVENTS_MAX = 4096
@@ -113,7 +114,7 @@ class Windows:
         window: list[scheduler_service_pb2.Foreseen] = []
         events: list[scheduler_pb2.Event] = []
         confirmations = self._bind(now_ns, bound)
-        count = 0
+        count = size = 0
         for moment in self._moments(records):
             pods = self._settled(moment) if moment.at_ns > now_ns else None
             if pods is None:
@@ -133,6 +134,10 @@ class Windows:
             foreseen = scheduler_service_pb2.Foreseen(confirmations=confirmations)
             foreseen.round.at_ns = moment.at_ns
             foreseen.round.events.extend(events)
+            size += foreseen.ByteSize()
+            if size > PART_BYTES:
+                self._why = FULL
+                break
             window.append(foreseen)
             count += len(confirmations) + len(events)
             if len(window) >= most or count >= EVENTS_MAX:

@@ -7,7 +7,7 @@ from functools import partial
 
 import click
 
-from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
+from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from services.eviction.servicer import FULL_NAME, SERVICE, EvictionServicer
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
@@ -16,7 +16,7 @@ from services.rpc.server import Listen, serve
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @listen_options(50053, metrics=True)
 def main(listen: Listen) -> None:
-    """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1alpha1.EvictionService).
+    """Serve the kubelet's node-pressure eviction (reprieve.eviction.v1beta1.EvictionService).
 
     Example, with a free port that the first line of output tells:
 

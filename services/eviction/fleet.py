@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from services.eviction.core.config import EvictionConfig
+from services.eviction.core.decisions import Admission
 from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager, Memento
 from services.eviction.core.observations import NodeSummary, PodUsage, observe
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import Signal
+from services.eviction.core.thresholds import Threshold
 from services.rpc.errors import (
     FieldError,
     NotFoundError,
@@ -26,6 +28,15 @@ from services.rpc.errors import (
 
 BEFORE_ALL_NS = -(2**63)
 _NO_DISK_INFO = "the file systems could not be looked at"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """A configuration, its thresholds as parsed, and what of it is known but not served."""
+
+    config: EvictionConfig
+    thresholds: tuple[Threshold, ...]
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,31 +71,52 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resume:
-    """What a node sees after its collection; None where its summary could not be read."""
+    """What a node sees after its collection; None where its summary could not be read.
 
+    `field` is its path in its request.
+    """
+
+    field: str
     node_name: str
     seen: Seen | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class RemoveNode:
     """A node that has gone."""
 
     node_name: str
 
 
-Operation = Step | Resume | Forget
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configure:
+    """A node's own configuration."""
+
+    node_name: str
+    read: ReadConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admit:
+    """A pod that a node is asked to take; `field` is the question's path in its request."""
+
+    field: str
+    node_name: str
+    pod: EvictionPod
+
+
+Operation = Step | Resume | RemoveNode | Configure | Admit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a step answers; `kill_failed` holds for all its evictions.
+    """What an operation answers; `kill_failed` holds for all evictions of a step.
 
     `calm` is how much of each signal makes steps change nothing, None where no amount does.
     """
 
     node_name: str
-    outcome: StepResult | NeedReclaim
+    outcome: StepResult | NeedReclaim | ReadConfig | Admission
     kill_failed: bool = False
     calm: Mapping[Signal, int] | None = None
 
@@ -108,18 +140,19 @@ class Node:
     kill_fails: bool = False
 
 
-_Before = tuple[Node, Memento, Mapping[str, KnownPod], int, bool]
+_Before = tuple[Node, Manager, EvictionConfig | None, Memento, Mapping[str, KnownPod], int, bool]
 
 
 class Fleet:
     """All nodes of a session; those that are stepped unasked have the session's configuration."""
 
-    __slots__ = ("_nodes", "config", "live")
+    __slots__ = ("_before", "_nodes", "config", "live")
 
     def __init__(self, config: EvictionConfig, *, live: bool = False) -> None:
         self.config = config
         self.live = live
         self._nodes: dict[str, Node] = {}
+        self._before: dict[str, _Before | None] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Node]]:
         """Yield names and nodes in the names' order."""
@@ -129,38 +162,21 @@ class Fleet:
         """Take over a node as a checkpoint holds it."""
         self._nodes[name] = node
 
-    def node(self, name: str) -> Node:
-        """Return a node; raises NotFoundError."""
-        node = self._nodes.get(name)
-        if node is None:
-            raise NotFoundError(f"node {name!r} is unknown: it was neither configured nor stepped")
-        return node
-
-    def configure(self, name: str, config: EvictionConfig) -> None:
-        """Add a node, or change its thresholds; what it remembers of those that stay is kept."""
-        manager = Manager(config)
-        known = self._nodes.get(name)
-        if known is None:
-            self._nodes[name] = Node(manager=manager, own=config)
-            return
-        manager.restore(known.manager.snapshot())
-        known.manager, known.own = manager, config
-
     def apply(self, operations: Sequence[Operation]) -> list[Answer]:
-        """Do all operations in order and return the answers of the steps.
+        """Do all operations in order and return the answers of those that have one.
 
         Raises a RefusalError where one cannot be done; then none of them was.
         """
-        before: dict[str, _Before | None] = {}
+        self._before = {}
         answers = []
         try:
             for operation in operations:
-                self._remember(before, operation.node_name)
+                self._remember(operation.node_name)
                 answer = self._do(operation)
                 if answer is not None:
                     answers.append(answer)
         except RefusalError:
-            self._go_back(before)
+            self.take_back()
             raise
         return answers
 
@@ -170,9 +186,35 @@ class Fleet:
                 return self._step(operation)
             case Resume():
                 return self._resume(operation)
-            case Forget():
+            case RemoveNode():
                 self._nodes.pop(operation.node_name, None)
                 return None
+            case Configure():
+                self._configure(operation.node_name, operation.read.config)
+                return Answer(node_name=operation.node_name, outcome=operation.read)
+            case Admit():
+                node = self._known(operation)
+                outcome = node.manager.admit(operation.pod)
+                return Answer(node_name=operation.node_name, outcome=outcome)
+
+    def _configure(self, name: str, config: EvictionConfig) -> None:
+        """Add a node, or change its thresholds; what it remembers of those that stay is kept."""
+        manager = Manager(config)
+        known = self._nodes.get(name)
+        if known is None:
+            self._nodes[name] = Node(manager=manager, own=config)
+            return
+        manager.restore(known.manager.snapshot())
+        known.manager, known.own = manager, config
+
+    def _known(self, operation: Resume | Admit) -> Node:
+        node = self._nodes.get(operation.node_name)
+        if node is None:
+            raise NotFoundError(
+                f"{operation.field}.node_name: node {operation.node_name!r} was neither configured "
+                "nor stepped"
+            )
+        return node
 
     def _step(self, step: Step) -> Answer:
         name = step.node_name
@@ -184,7 +226,8 @@ class Fleet:
         if step.now_ns < node.at_ns:
             raise TimeGoesBackwardsError(
                 f"{step.field}.at_ns: {step.now_ns} ns lies before the last step of node {name!r} "
-                f"at {node.at_ns} ns"
+                f"at {node.at_ns} ns",
+                earliest_ns=node.at_ns,
             )
         node.pods = _active_pods(node, step)
         node.at_ns, node.kill_fails = step.now_ns, step.kill_fails
@@ -194,28 +237,35 @@ class Fleet:
 
     def _resume(self, resume: Resume) -> Answer:
         name = resume.node_name
-        node = self.node(name)
+        node = self._known(resume)
         if not node.manager.is_waiting:
-            raise PreconditionError(f"no step of node {name!r} waits for Resume")
+            raise PreconditionError(f"{resume.field}: no step of node {name!r} waits for Resume")
         result = node.manager.resume(_whole(resume.seen))
         return _answer(name, node, result, None)
 
-    def _remember(self, before: dict[str, _Before | None], name: str) -> None:
+    def _remember(self, name: str) -> None:
+        before = self._before
         if name in before:
             return
         node = self._nodes.get(name)
         before[name] = None
         if node is not None:
-            memento = node.manager.memento()
-            before[name] = (node, memento, node.pods, node.at_ns, node.kill_fails)
+            manager = node.manager
+            memento = manager.memento()
+            before[name] = (
+                *(node, manager, node.own, memento),
+                *(node.pods, node.at_ns, node.kill_fails),
+            )
 
-    def _go_back(self, before: Mapping[str, _Before | None]) -> None:
-        for name, kept in before.items():
+    def take_back(self) -> None:
+        """Make the nodes what they were before the last apply."""
+        for name, kept in self._before.items():
             if kept is None:
                 self._nodes.pop(name, None)
                 continue
-            node, memento, pods, at_ns, kill_fails = kept
-            node.manager.go_back(memento)
+            node, manager, own, memento, pods, at_ns, kill_fails = kept
+            manager.go_back(memento)
+            node.manager, node.own = manager, own
             node.pods, node.at_ns, node.kill_fails = pods, at_ns, kill_fails
             self._nodes[name] = node
 

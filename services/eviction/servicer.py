@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.empty_pb2 import Empty
 
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.eviction.v1alpha1 import eviction_service_pb2_grpc
-from reprieve.session.v1alpha1 import session_pb2
-from services.eviction.codec.answers import answer_to_message, node_state
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
+from reprieve.session.v1beta1 import session_pb2
+from services.eviction.codec.answers import node_state, result_message
 from services.eviction.codec.configs import (
     config_from_message,
     config_to_message,
+    read_config,
     threshold_to_message,
 )
-from services.eviction.codec.operations import (
-    Clock,
-    operation_from_message,
-    required_node,
-    resume_from_message,
-    step_from_message,
-)
-from services.eviction.codec.pods import pod_from_message
+from services.eviction.codec.operations import Clock, operation_from_message
 from services.eviction.core.results import StepResult
-from services.eviction.fleet import Answer, Fleet, Forget, Operation, Step
+from services.eviction.fleet import Fleet, Operation, ReadConfig, Step
 from services.eviction.metrics import EvictionMetrics
 from services.eviction.saved import fleet_from_plain, fleet_to_json
 from services.rpc.checkpoint import (
@@ -37,14 +31,13 @@ from services.rpc.checkpoint import (
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import FieldError, StaleError
+from services.rpc.parts import PART_BYTES, split
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 
 SERVICE = "eviction"
-FULL_NAME = "reprieve.eviction.v1alpha1.EvictionService"
+FULL_NAME = "reprieve.eviction.v1beta1.EvictionService"
 _Context = grpc.aio.ServicerContext[Any, Any]
-_Response = TypeVar("_Response", bound=Message)
 
 
 class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
@@ -54,159 +47,88 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         self._sessions: Sessions[Fleet] = Sessions(SERVICE)
         self._metrics = EvictionMetrics()
 
-    async def Open(self, request: pb.OpenRequest, context: _Context) -> pb.OpenResponse:
+    async def CreateSession(
+        self, request: pb.CreateSessionRequest, context: _Context
+    ) -> pb.Session:
         """Start a session without nodes."""
         read = config_from_message(request.config, field="config")
-        session = self._sessions.open(request.session, Fleet(read.config, live=request.live))
-        return pb.OpenResponse(
-            session=session.name,
-            epoch=session.epoch,
-            config=config_to_message(read.config),
-            thresholds=map(threshold_to_message, read.thresholds),
-            warnings=read.warnings,
-            version=package_version(),
-            resumable=True,
-        )
+        session = self._sessions.create(Fleet(read.config, live=request.live))
+        return _shown(session, read)
 
-    async def CloseSession(
-        self, request: pb.CloseSessionRequest, context: _Context
-    ) -> pb.CloseSessionResponse:
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: _Context
+    ) -> Empty:
         """Forget a session."""
-        if not request.session:
-            raise FieldError("session", "is required")
-        self._sessions.close(request.session)
-        return pb.CloseSessionResponse()
+        self._sessions.delete(request.session)
+        return Empty()
 
-    async def Configure(
-        self, request: pb.ConfigureRequest, context: _Context
-    ) -> pb.ConfigureResponse:
-        """Add a node or change its thresholds."""
-        session = self._sessions.get(request.stamp)
-        if (said := _said(session, request.stamp, pb.ConfigureResponse)) is not None:
-            return said
-        name = required_node(request.node_name, "")
-        read = config_from_message(request.config, field="config")
-        session.core.configure(name, read.config)
-        answer = pb.ConfigureResponse(
-            thresholds=map(threshold_to_message, read.thresholds), warnings=read.warnings
-        )
-        session.advance(request.stamp, session.at_ns, answer)
-        return answer
+    async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
+        """Carry out a batch."""
+        return self.apply(request)
 
-    async def Forget(self, request: pb.ForgetRequest, context: _Context) -> pb.ForgetResponse:
-        """Drop a node's state."""
-        session = self._sessions.get(request.stamp)
-        if (said := _said(session, request.stamp, pb.ForgetResponse)) is not None:
-            return said
-        session.core.apply([Forget(node_name=required_node(request.node_name, ""))])
-        session.advance(request.stamp, session.at_ns, pb.ForgetResponse())
-        return pb.ForgetResponse()
-
-    async def Synchronize(
-        self, request: pb.SynchronizeRequest, context: _Context
-    ) -> pb.SynchronizeResponse:
-        """Run one step of a node's manager."""
-        session = self._sessions.get(request.stamp)
-        if (said := _said(session, request.stamp, pb.SynchronizeResponse)) is not None:
-            return said
-        step = step_from_message(request.step, field="step", clock=_clock(session))
-        done = self._counted(session.core.apply([step]))
-        answer = pb.SynchronizeResponse(answer=answer_to_message(done[0]))
-        session.advance(request.stamp, _latest_ns(session, [step]), answer)
-        return answer
-
-    async def Resume(self, request: pb.ResumeRequest, context: _Context) -> pb.ResumeResponse:
-        """Go on with a step after its collection."""
-        session = self._sessions.get(request.stamp)
-        if (said := _said(session, request.stamp, pb.ResumeResponse)) is not None:
-            return said
-        resume = resume_from_message(request.resume, field="resume")
-        done = self._counted(session.core.apply([resume]))
-        answer = pb.ResumeResponse(answer=answer_to_message(done[0]))
-        session.advance(request.stamp, session.at_ns, answer)
-        return answer
-
-    async def Admit(self, request: pb.AdmitRequest, context: _Context) -> pb.AdmitResponse:
-        """Tell whether a node takes a pod."""
-        session = self._sessions.get(request.stamp)
-        node = session.core.node(required_node(request.node_name, ""))
-        admission = node.manager.admit(pod_from_message(request.pod, field="pod"))
-        return pb.AdmitResponse(
-            admit=admission.admit, reason=admission.reason, message=admission.message
-        )
-
-    async def Stream(
-        self, request_iterator: AsyncIterator[pb.StreamRequest], context: _Context
-    ) -> AsyncIterator[pb.StreamResponse]:
-        """Carry batches of operations."""
+    async def StreamingApply(
+        self, request_iterator: AsyncIterator[pb.ApplyRequest], context: _Context
+    ) -> AsyncIterator[pb.ApplyResponse]:
+        """Carry out batches."""
         async for request in request_iterator:
-            yield self._batch(request)
+            yield self.apply(request)
 
-    async def Evaluate(self, request: pb.EvaluateRequest, context: _Context) -> pb.EvaluateResponse:
-        """Run one step without a session."""
-        read = config_from_message(request.config, field="config")
-        step = step_from_message(request.step, field="step")
-        return pb.EvaluateResponse(answer=answer_to_message(Fleet(read.config).apply([step])[0]))
-
-    async def Dump(self, request: pb.DumpRequest, context: _Context) -> pb.DumpResponse:
+    async def GetState(
+        self, request: session_pb2.GetStateRequest, context: _Context
+    ) -> AsyncIterator[pb.GetStateResponse]:
         """Show the whole state."""
         fleet = self._sessions.get(request.stamp).core
-        return pb.DumpResponse(
-            nodes=[node_state(name, node.manager, node.at_ns) for name, node in fleet]
-        )
-
-    async def GetMetrics(
-        self, request: pb.GetMetricsRequest, context: _Context
-    ) -> pb.GetMetricsResponse:
-        """Show the process's metrics."""
-        return pb.GetMetricsResponse(text=self.metrics_text())
+        nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
+        for part in split(pb.GetStateResponse(nodes=nodes)):
+            yield part
 
     def metrics_text(self) -> str:
         """Return the process's metrics in Prometheus' text format."""
         return self._metrics.text()
 
-    async def Checkpoint(
-        self, request: pb.CheckpointRequest, context: _Context
-    ) -> AsyncIterator[pb.CheckpointResponse]:
+    async def CheckpointSession(
+        self, request: session_pb2.CheckpointSessionRequest, context: _Context
+    ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         """Save a session."""
         session = self._sessions.get(request.stamp)
         state = fleet_to_json(session.core)
         for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
-            yield pb.CheckpointResponse(chunk=chunk)
+            yield chunk
 
-    async def Restore(
-        self, request_iterator: AsyncIterator[pb.RestoreRequest], context: _Context
-    ) -> pb.RestoreResponse:
-        """Put a saved session in the place of the one of its name."""
-        chunks = (request.chunk async for request in request_iterator)
-        info, plain = await read_checkpoint(SERVICE, chunks)
+    async def RestoreSession(
+        self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
+    ) -> pb.Session:
+        """Start a session that goes on where a saved one stood."""
+        info, plain = await read_checkpoint(SERVICE, request_iterator)
         with reading_state(SERVICE):
             fleet = fleet_from_plain(plain)
-        session = restore_session(self._sessions, info, fleet)
-        return pb.RestoreResponse(session=session.name, epoch=session.epoch)
+        return _shown(restore_session(self._sessions, info, fleet), read_config(fleet.config))
 
-    def _counted(self, answers: list[Answer]) -> list[Answer]:
-        """Let the metrics take in the steps that have ended."""
-        for answer in answers:
-            if isinstance(answer.outcome, StepResult):
-                self._metrics.absorb(answer.outcome)
-        return answers
-
-    def _batch(self, request: pb.StreamRequest) -> pb.StreamResponse:
+    def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
+        """Answer a batch; raises what refuses it."""
         session = self._sessions.get(request.stamp)
-        if (said := _said(session, request.stamp, pb.StreamResponse)) is not None:
-            return said
+        if (said := session.repeated(request)) is not None:
+            repeated: pb.ApplyResponse = said
+            return repeated
         started_ns = time.perf_counter_ns()
         operations = [
             operation_from_message(each, field=f"operations[{index}]", clock=_clock(session))
             for index, each in enumerate(request.operations)
         ]
         decoded_ns = time.perf_counter_ns()
-        done = self._counted(session.core.apply(operations))
+        done = session.core.apply(operations)
         stepped_ns = time.perf_counter_ns()
-        answer = pb.StreamResponse(
-            answers=map(answer_to_message, done), sequence=request.stamp.sequence
-        )
+        results = list(map(result_message, done))
+        while len(operations) > 1 and sum(each.ByteSize() for each in results) > PART_BYTES:
+            session.core.take_back()
+            operations = operations[: len(operations) // 2]
+            done = session.core.apply(operations)
+            results = list(map(result_message, done))
+        for each in done:
+            if isinstance(each.outcome, StepResult):
+                self._metrics.absorb(each.outcome)
+        answer = pb.ApplyResponse(applied=len(operations), results=results)
+        answer.sequence = request.stamp.sequence
         encoded_ns = time.perf_counter_ns()
         answer.phases.extend(
             [
@@ -215,19 +137,18 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
                 session_pb2.Phase(name="encode", wall_ns=encoded_ns - stepped_ns),
             ]
         )
-        session.advance(request.stamp, _latest_ns(session, operations), answer)
+        session.advance(request, _latest_ns(session, operations), answer)
         return answer
 
 
-def _said(
-    session: Session[Fleet], stamp: session_pb2.Stamp, kind: type[_Response]
-) -> _Response | None:
-    """Return the last answer where the stamp repeats the last request, None where it goes on."""
-    answer = session.repeated(stamp)
-    if answer is None or isinstance(answer, kind):
-        return answer
-    raise StaleError(
-        f"stamp.sequence {stamp.sequence} was another operation in session {session.name!r}"
+def _shown(session: Session[Fleet], read: ReadConfig) -> pb.Session:
+    return pb.Session(
+        session=session.name,
+        config=config_to_message(read.config),
+        thresholds=map(threshold_to_message, read.thresholds),
+        warnings=read.warnings,
+        version=package_version(),
+        resumable=True,
     )
 
 

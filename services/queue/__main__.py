@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from reprieve.queue.v1alpha1 import queue_service_pb2_grpc
-from services.queue.servicer import FULL_NAME, SERVICE, SchedulingQueueServicer
+from reprieve.queue.v1beta1 import queue_service_pb2_grpc
+from services.queue.servicer import FULL_NAME, SERVICE, QueueServicer
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
 
@@ -16,14 +16,14 @@ from services.rpc.server import Listen, serve
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @listen_options(50051, metrics=True)
 def main(listen: Listen) -> None:
-    """Serve the scheduling queue (reprieve.queue.v1alpha1.SchedulingQueueService).
+    """Serve the scheduling queue (reprieve.queue.v1beta1.QueueService).
 
     Example, with a free port that the first line of output tells:
 
         python -m services.queue --listen 127.0.0.1:0
     """
-    servicer = SchedulingQueueServicer()
-    add = queue_service_pb2_grpc.add_SchedulingQueueServiceServicer_to_server
+    servicer = QueueServicer()
+    add = queue_service_pb2_grpc.add_QueueServiceServicer_to_server
     asyncio.run(serve(SERVICE, FULL_NAME, partial(add, servicer), listen, servicer.metrics_text))
 
 

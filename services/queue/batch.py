@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from services.queue.config_codec import TIME_NS_MAX
 from services.queue.core.outcome import NotNext
 from services.queue.core.scheduling_queue import SchedulingQueue
@@ -38,7 +38,8 @@ class Clock:
             at_ns = max(self._last_ns, self._arrival_ns)
         if at_ns < self._last_ns:
             raise TimeGoesBackwardsError(
-                f"at_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns"
+                f"at_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns",
+                earliest_ns=self._last_ns,
             )
         if at_ns > TIME_NS_MAX:
             raise FieldError("at_ns", f"{at_ns} ns is later than any time: use at most 2^62 ns")
@@ -52,7 +53,7 @@ class Applied:
 
     count: int
     at_ns: int
-    results: list[queue_service_pb2.IndexedResult]
+    results: list[queue_pb2.OperationResult]
 
 
 def read_batch(
@@ -68,7 +69,9 @@ def read_batch(
     except FieldError as error:
         raise FieldError(f"operations[{len(steps)}].{error.field}", error.problem) from None
     except TimeGoesBackwardsError as error:
-        raise TimeGoesBackwardsError(f"operations[{len(steps)}].{error}") from None
+        raise TimeGoesBackwardsError(
+            f"operations[{len(steps)}].{error}", **error.metadata
+        ) from None
     return steps
 
 
@@ -78,13 +81,11 @@ def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) ->
     `at_ns` is the time of the last operation before them. Told are the outcomes that are not
     plainly applied, and what Pop has popped.
     """
-    results: list[queue_service_pb2.IndexedResult] = []
+    results: list[queue_pb2.OperationResult] = []
     for index, (kind, argument, step_ns) in enumerate(steps):
         outcome = kind.apply(queue, argument, step_ns)
         if type(outcome) not in kind.untold:
-            results.append(
-                queue_service_pb2.IndexedResult(index=index, result=result_message(outcome))
-            )
+            results.append(result_message(outcome, index))
             if type(outcome) is NotNext:
                 begun_ns = step_ns if outcome.committed else at_ns
                 return Applied(count=index, at_ns=begun_ns, results=results)
@@ -92,7 +93,7 @@ def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) ->
     return Applied(count=len(steps), at_ns=at_ns, results=results)
 
 
-def owners_of(request: queue_service_pb2.StreamRequest) -> list[str]:
+def owners_of(request: queue_service_pb2.ApplyRequest) -> list[str]:
     """Return the owners that pop in `request`."""
     return [owner for each in request.operations if (owner := _owner(each))]
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from reprieve.kube.v1alpha1 import affinity_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import PodSpec
+from services.queue.core.cluster_event import ClusterEvent, event_of
 from services.queue.core.entry import PopId, Popped
 from services.queue.core.pod import AffinityTerm, AssignedPod, PodRef, QueuedPod
 from services.rpc import kube_fields
@@ -94,26 +95,36 @@ def assigned_pod(message: pod_pb2.Pod, *, field: str) -> AssignedPod:
     return AssignedPod(namespace=meta.namespace, labels=kube_fields.strings(meta.labels))
 
 
-def pod_ref(message: session_pb2.PodRef) -> PodRef:
-    """Return a pod's identity; raises FieldError without a uid."""
+def known_event(label: str, field: str) -> ClusterEvent:
+    """Return the event that a label names. Raises FieldError for one that upstream cannot print."""
+    if not label:
+        raise FieldError(field, 'is required, such as "NodeAdd"')
+    event = event_of(label)
+    if not event.is_known:
+        raise FieldError(field, f'"{label}" names no event: write one such as "NodeAdd"')
+    return event
+
+
+def pod_ref(message: meta_pb2.ObjectReference, path: str) -> PodRef:
+    """Return the identity of the pod at `path` ("" or "pod."); raises FieldError without a uid."""
     if not message.uid:
-        raise FieldError("pod.uid", _REQUIRED)
+        raise FieldError(f"{path}uid", _REQUIRED)
     return PodRef(uid=message.uid, namespace=message.namespace, name=message.name)
 
 
-def pop_id(message: session_pb2.PopId) -> PopId:
-    """Return what names a pop; raises FieldError without a uid or a cycle."""
+def pop_id(message: session_pb2.PopId, path: str = "pop.") -> PopId:
+    """Return what names the pop at `path`; raises FieldError without a uid or a cycle."""
     uid, cycle = message.uid, message.cycle
     if not uid:
-        raise FieldError("pop.uid", _REQUIRED)
+        raise FieldError(f"{path}uid", _REQUIRED)
     if cycle < 1:
-        raise FieldError("pop.cycle", f"{cycle} is no scheduling cycle: they count from 1")
+        raise FieldError(f"{path}cycle", f"{cycle} is no scheduling cycle: they count from 1")
     return PopId(uid, cycle)
 
 
-def pod_ref_message(pod: PodRef | QueuedPod) -> session_pb2.PodRef:
+def pod_ref_message(pod: PodRef | QueuedPod) -> meta_pb2.ObjectReference:
     """Return a pod's identity as a message."""
-    return session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+    return meta_pb2.ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
 
 
 def head_message(popped: Popped) -> queue_pb2.Head:
@@ -129,14 +140,11 @@ def write_head(message: queue_pb2.Head, popped: Popped) -> None:
     Field by field, into a message that stands in its answer already: built from its parts by
     keyword it takes three times as long, and there is one for each pod and batch.
     """
-    pod, pop, ref = popped.pod, message.pop, message.pod
-    uid = pod.uid
-    pop.uid = uid
+    pop = message.pop
+    pop.uid = popped.pod.uid
     pop.cycle = popped.cycle
-    ref.uid = uid
-    ref.namespace = pod.namespace
-    ref.name = pod.name
     message.attempts = popped.attempts
     message.first_enqueued_ns = popped.initial_attempt_ns
     message.queued_ns = popped.timestamp_ns
-    message.nominated_node_name = popped.nominated_node_name
+    if popped.nominated_node_name:
+        message.nominated_node_name = popped.nominated_node_name

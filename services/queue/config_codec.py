@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.selector import LabelSelector
+from services.queue.codec import known_event
 from services.queue.core.backoff import BackoffLimits
-from services.queue.core.cluster_event import Happening, HintFunction, event_of
+from services.queue.core.cluster_event import Happening, HintFunction
 from services.queue.core.config import QueueConfig
-from services.queue.core.hints.in_tree import WITHOUT_HINTS, hint_of, in_tree
+from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile
 from services.queue.core.mode import MODES, QueueMode
 from services.queue.core.pod import QueuedPod
@@ -35,21 +36,17 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
     Raises FieldError for an unknown mode, for what only later modes have, for a lease outside a
     live session, and for a registration without a plugin or an event.
     """
-    mode = _mode(message.mode)
+    mode = _mode(message.rules)
     _check_later(message, mode)
-    limits = BackoffLimits(
-        initial_ns=_duration_ns(message, "initial_backoff_ns") or BackoffLimits().initial_ns,
-        max_ns=_duration_ns(message, "max_backoff_ns") or BackoffLimits().max_ns,
-    )
-    lease_ns = _duration_ns(message, "lease_ns")
+    lease_ns = _duration_ns(message, "lease_ns", 0)
     if lease_ns and not live:
-        raise FieldError("config.lease_ns", "leases act in live sessions only: leave it 0")
+        raise FieldError("config.lease_ns", "leases act in live sessions only: leave it out")
     hints = _flag(message, "queueing_hints")
     return QueueConfig(
         mode=mode.name,
-        backoff=_NO_BACKOFF if message.no_backoff else limits,
-        max_unschedulable_ns=(
-            _duration_ns(message, "max_unschedulable_ns") or mode.max_unschedulable_ns
+        backoff=_backoff(message, mode),
+        max_unschedulable_ns=_duration_ns(
+            message, "max_unschedulable_ns", mode.max_unschedulable_ns, least=1
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
@@ -61,26 +58,38 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
 def _mode(name: str) -> QueueMode:
     mode = MODES.get(name or DEFAULT_MODE)
     if mode is None:
-        raise FieldError("config.mode", f'unknown mode "{name}": use {_SERVED}')
+        raise FieldError("config.rules", f'unknown rules "{name}": use {_SERVED}')
     return mode
 
 
 def _check_later(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
     if mode.has_gates:
         return
-    for name in ("pop_from_backoff_q", "queueing_hints", "hints", "no_backoff", "profiles"):
+    for name in ("pop_from_backoff_q", "queueing_hints", "hints", "profiles"):
         if getattr(message, name):
-            raise FieldError(f"config.{name}", f"the mode {mode.name} has no such rule")
+            raise FieldError(f"config.{name}", f"the rules {mode.name} have no such thing")
 
 
 def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
     return not message.HasField(name) or bool(getattr(message, name))  # type: ignore[arg-type] # its names are literals
 
 
-def _duration_ns(message: queue_pb2.QueueConfig, name: str) -> int:
+def _backoff(message: queue_pb2.QueueConfig, mode: QueueMode) -> BackoffLimits:
+    usual = BackoffLimits()
+    initial_ns = _duration_ns(message, "initial_backoff_ns", usual.initial_ns, least=1)
+    least = 0 if mode.has_gates else 1
+    max_ns = _duration_ns(message, "max_backoff_ns", usual.max_ns, least=least)
+    return BackoffLimits(initial_ns=initial_ns, max_ns=max_ns) if max_ns else _NO_BACKOFF
+
+
+def _duration_ns(
+    message: queue_pb2.QueueConfig, name: str, absent_ns: int, *, least: int = 0
+) -> int:
+    if not message.HasField(name):  # type: ignore[arg-type] # its names are literals
+        return absent_ns
     duration_ns: int = getattr(message, name)
-    if not 0 <= duration_ns <= _DURATION_NS_MAX:
-        raise FieldError(f"config.{name}", f"{duration_ns} ns is not from 0 to 2^61 ns")
+    if not least <= duration_ns <= _DURATION_NS_MAX:
+        raise FieldError(f"config.{name}", f"{duration_ns} ns is not from {least} to 2^61 ns")
     return duration_ns
 
 
@@ -126,11 +135,13 @@ def _registration(
     plugin, label = message.plugin, message.event
     if not plugin:
         raise FieldError(f"{field}.plugin", "is required")
-    if not label:
-        raise FieldError(f"{field}.event", 'is required, such as "NodeAdd"')
+    event = known_event(label, f"{field}.event")
+    if message.hint and all(each.plugin != plugin for each in IN_TREE):
+        problem = f"the queue has no hint of {plugin}: leave it out, or say it by only_if"
+        raise FieldError(f"{field}.hint", problem)
     ours = hint_of(plugin, label, known) if message.hint else None
     condition = _condition(message, field) if message.HasField("only_if") else None
-    return Registration(plugin=plugin, event=event_of(label), hint=_both(condition, ours))
+    return Registration(plugin=plugin, event=event, hint=_both(condition, ours))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,14 +179,13 @@ def config_message(config: QueueConfig, asked: queue_pb2.QueueConfig) -> queue_p
     """Return the rules in force; registrations are those that were asked for."""
     gates = MODES[config.mode].has_gates
     return queue_pb2.QueueConfig(
-        mode=config.mode,
-        initial_backoff_ns=config.backoff.initial_ns,
+        rules=config.mode,
+        initial_backoff_ns=config.backoff.initial_ns or BackoffLimits().initial_ns,
         max_backoff_ns=config.backoff.max_ns,
-        max_unschedulable_ns=config.max_unschedulable_ns or 0,
-        pop_from_backoff_q=gates and config.pop_from_backoff_q,
-        queueing_hints=gates and config.queueing_hints,
+        max_unschedulable_ns=config.max_unschedulable_ns,
+        pop_from_backoff_q=config.pop_from_backoff_q if gates else None,
+        queueing_hints=config.queueing_hints if gates else None,
         hints=asked.hints,
-        lease_ns=config.lease_ns,
-        no_backoff=gates and asked.no_backoff,
+        lease_ns=config.lease_ns or None,
         profiles=asked.profiles,
     )

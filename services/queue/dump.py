@@ -1,12 +1,12 @@
-"""The queue's state as messages, for people and for conformance tests: Dump and WatchPending."""
+"""The queue's state as messages, for GetState and WatchPending."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from services.queue.codec import pod_ref_message
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
 from services.queue.core.entry import Entry, Popped
@@ -27,14 +27,14 @@ _LATER = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
 
 
 def state_message(
-    state: QueueState, *, limits: BackoffLimits, at_ns: int, next_wakeup_ns: int
+    state: QueueState, *, limits: BackoffLimits, at_ns: int, next_wakeup_ns: int | None
 ) -> queue_pb2.QueueState:
     """Return the whole state; `at_ns` is the session's time, which nominations advance too."""
     return queue_pb2.QueueState(
         entries=_entries(state),
         nominations=_nominations(state.nominations),
         cycle=state.scheduling_cycle,
-        move_request_cycle=state.move_request_cycle,
+        move_request_cycle=moved if (moved := state.move_request_cycle) >= 0 else None,
         pod_backoffs=_pod_backoffs(state.name_backoffs, limits),
         closed=state.closed,
         at_ns=at_ns,
@@ -87,7 +87,7 @@ def _entries(state: QueueState) -> Iterator[queue_pb2.Entry]:
 
 
 def _entry(
-    entry: Entry, sub_queue: queue_pb2.SubQueue.ValueType, *, until_ns: int = 0
+    entry: Entry, sub_queue: queue_pb2.SubQueue.ValueType, *, until_ns: int | None = None
 ) -> queue_pb2.Entry:
     failure = entry.failure
     return queue_pb2.Entry(
@@ -112,11 +112,11 @@ def _in_flight(popped: Popped) -> queue_pb2.Entry:
         first_enqueued_ns=popped.initial_attempt_ns,
         cycle=popped.cycle,
         owner=popped.owner,
-        lease_until_ns=popped.lease_until_ns,
+        lease_until_ns=popped.lease_until_ns or None,
     )
 
 
-def _tracked(state: QueueState) -> Iterator[session_pb2.PodRef]:
+def _tracked(state: QueueState) -> Iterator[meta_pb2.ObjectReference]:
     held = {popped.entry.pod.uid: popped.entry.pod for popped in state.in_flight}
     for uid, _since in state.record.pods:
         yield pod_ref_message(held[uid])

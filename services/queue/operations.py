@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import NoneType
 from typing import Any, NamedTuple
 
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.codec import head_message
@@ -78,16 +78,12 @@ def read_operation(message: queue_pb2.Operation, reader: QueueReader) -> tuple[O
     name = message.WhichOneof("operation")
     if name is None:
         raise FieldError("operation", "is required")
-    return read_named(name, getattr(message, name), reader)
-
-
-def read_named(name: str, message: object, reader: QueueReader) -> tuple[OperationKind, Any]:
-    """Return the row of the operation called `name` and the argument that `message` holds."""
     kind = _KINDS[name]
     try:
-        return kind, kind.read(reader, message)
+        return kind, kind.read(reader, getattr(message, name))
     except FieldError as error:
-        raise FieldError(f"{name}.{error.field}", error.problem) from None
+        path = f"{name}.{error.field}" if error.field else name
+        raise FieldError(path, error.problem) from None
 
 
 def _read_add(reader: QueueReader, message: queue_pb2.Add) -> QueuedPod:
@@ -99,20 +95,20 @@ def _read_update(
 ) -> tuple[QueuedPod | None, QueuedPod]:
     key, gates = message.sort_key, message.gates
     new = reader.pod(message.pod, field="pod", sort_key=key, gates=gates, compared=True)
-    if not message.HasField("old"):
+    if not message.HasField("old_pod"):
         return None, new
-    old = reader.pod(message.old, field="old", compared=True)
+    old = reader.pod(message.old_pod, field="old_pod", compared=True)
     if old.key != new.key:
         raise FieldError(
-            "old.metadata", f"is {'/'.join(old.key)}, another pod than {'/'.join(new.key)}"
+            "old_pod.metadata", f"is {'/'.join(old.key)}, another pod than {'/'.join(new.key)}"
         )
     return old, new
 
 
-def _named_ref(message: session_pb2.PodRef) -> PodRef:
-    pod = codec.pod_ref(message)
+def _named_ref(message: meta_pb2.ObjectReference, path: str = "") -> PodRef:
+    pod = codec.pod_ref(message, path)
     if not pod.name:
-        raise FieldError("pod.name", "is required: pods are found by namespace and name")
+        raise FieldError(f"{path}name", "is required: pods are found by namespace and name")
     return pod
 
 
@@ -131,7 +127,10 @@ def _read_commit_unschedulable(
         raise FieldError(
             "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
         )
-    failures = [_failure_at(reader, *each) for each in enumerate(message.failures)]
+    failures = [
+        _failure_at(reader, f"failures[{index}]", each)
+        for index, each in enumerate(message.failures)
+    ]
     if len(failed_by) != len(uids) or max(failed_by) >= len(failures):
         raise FieldError("failed_by", "must name one of `failures` for each of `uids`")
     pods = [FailedPod(uid, *failures[each]) for uid, each in zip(uids, failed_by, strict=True)]
@@ -139,12 +138,12 @@ def _read_commit_unschedulable(
 
 
 def _failure_at(
-    reader: QueueReader, index: int, message: queue_pb2.Failure
+    reader: QueueReader, path: str, message: queue_pb2.Failure
 ) -> tuple[Failure, LabelSelector | None]:
     try:
         return reader.failure(message), reader.spread_selector(message)
     except FieldError as error:
-        raise FieldError(f"failures[{index}].{error.field}", error.problem) from None
+        raise FieldError(f"{path}.{error.field}", error.problem) from None
 
 
 def _read_pass_through(_reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
@@ -168,15 +167,16 @@ class _FailedPop(NamedTuple):
 
 def _read_add_unschedulable(reader: QueueReader, message: queue_pb2.AddUnschedulable) -> _FailedPop:
     pop = codec.pop_id(message.pop)
-    if message.cycle < 0:
+    if message.HasField("cycle") and message.cycle < 1:
         raise FieldError("cycle", f"{message.cycle} is no scheduling cycle: they count from 1")
     gates, pod = reader.gates(message.gates), None
     if message.HasField("pod"):
         pod = reader.pod(message.pod, field="pod", gates=gates)
         if pod.uid != pop.uid:
             raise FieldError("pod.metadata.uid", f"{pod.uid!r} is not the pop's {pop.uid!r}")
-    selector = reader.spread_selector(message)
-    return _FailedPop(pop, reader.failure(message), message.cycle or None, pod, gates, selector)
+    failure, selector = _failure_at(reader, "failure", message.failure)
+    cycle = message.cycle if message.HasField("cycle") else None
+    return _FailedPop(pop, failure, cycle, pod, gates, selector)
 
 
 class _WantedMove(NamedTuple):
@@ -187,7 +187,7 @@ class _WantedMove(NamedTuple):
 def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _WantedMove:
     happening = reader.happening(message.event, field="event")
     priority = message.priority_at_most if message.HasField("priority_at_most") else None
-    wanted = MoveFilter(priority_at_most=priority, all_but_uid=message.all_but_uid)
+    wanted = MoveFilter(priority_at_most=priority, all_but_uid=message.all_but.uid)
     return _WantedMove(happening, wanted)
 
 
@@ -200,7 +200,8 @@ def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -
 
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
     label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
-    old = message.old if message.HasField("old") else None
+    codec.known_event(label, "label")
+    old = message.old_pod if message.HasField("old_pod") else None
     return reader.assigned(label, old, message.pod, message.namespace_labels)
 
 
@@ -209,23 +210,13 @@ def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[Pod
         raise FieldError("pods", "the mode has no Activate: it came with v1.34")
     if not message.pods:
         raise FieldError("pods", "is required")
-    return [_ref_at(index, each) for index, each in enumerate(message.pods)]
+    return [_named_ref(each, f"pods[{index}].") for index, each in enumerate(message.pods)]
 
 
-def _ref_at(index: int, message: session_pb2.PodRef) -> PodRef:
-    try:
-        return _named_ref(message)
-    except FieldError as error:
-        path = error.field.replace("pod", f"pods[{index}]", 1)
-        raise FieldError(path, error.problem) from None
-
-
-def _read_owner(
-    _reader: QueueReader, message: queue_pb2.RenewLeases | queue_pb2.ReleaseOwner
-) -> str:
-    if not message.owner:
-        raise FieldError("owner", "is required")
-    return message.owner
+def _read_owner(_reader: QueueReader, owner: str) -> str:
+    if not owner:
+        raise FieldError("", "is required: an owner's name")
+    return owner
 
 
 def _nothing(_reader: QueueReader, _message: object) -> None:
@@ -237,8 +228,8 @@ _KINDS: Mapping[str, OperationKind] = {
     "update": OperationKind(
         _read_update, lambda queue, versions, at_ns: queue.update(*versions, now_ns=at_ns)
     ),
-    "delete": OperationKind(
-        lambda _, message: _named_ref(message.pod),
+    "delete_pod": OperationKind(
+        lambda _, message: _named_ref(message),
         lambda queue, pod, at_ns: queue.delete(pod, now_ns=at_ns),
     ),
     "pop": OperationKind(
@@ -267,7 +258,7 @@ _KINDS: Mapping[str, OperationKind] = {
         lambda queue, failed, at_ns: queue.add_unschedulable(now_ns=at_ns, **failed._asdict()),
     ),
     "done": OperationKind(
-        lambda _, message: codec.pop_id(message.pop),
+        lambda _, message: codec.pop_id(message, ""),
         lambda queue, pop, _: None if queue.done(pop) is Done.APPLIED else _NOT_IN_FLIGHT,
     ),
     "move": OperationKind(
@@ -287,18 +278,18 @@ _KINDS: Mapping[str, OperationKind] = {
         ),
     ),
     "nominate": OperationKind(
-        lambda _, message: (codec.pod_ref(message.pod), message.node_name),
+        lambda _, message: (codec.pod_ref(message.pod, "pod."), message.node_name),
         lambda queue, nomination, _: queue.nominate(*nomination),
     ),
     "delete_nomination": OperationKind(
-        lambda _, message: codec.pod_ref(message.pod).uid,
+        lambda _, message: codec.pod_ref(message, "").uid,
         lambda queue, uid, _: queue.nominate_delete(uid),
     ),
     "activate": OperationKind(
         _read_activate, lambda queue, pods, at_ns: queue.activate(pods, now_ns=at_ns)
     ),
     "set_gates": OperationKind(
-        lambda reader, message: (_named_ref(message.pod), reader.gates(message.gates)),
+        lambda reader, message: (_named_ref(message.pod, "pod."), reader.gates(message.gates)),
         lambda queue, held, at_ns: queue.hold(*held, now_ns=at_ns),
     ),
     "renew_leases": OperationKind(
@@ -317,20 +308,18 @@ _KINDS: Mapping[str, OperationKind] = {
 }
 
 
-def result_message(outcome: Outcome) -> queue_pb2.OperationResult:
+def result_message(outcome: Outcome, index: int) -> queue_pb2.OperationResult:
     """Return how an operation ended; whatever has no code of its own was plainly applied."""
+    code, text, popped, pods = queue_pb2.OUTCOME_CODE_APPLIED, "", None, 0
     match outcome:
         case Popped():
-            code = queue_pb2.OUTCOME_CODE_APPLIED
-            return queue_pb2.OperationResult(code=code, popped=head_message(outcome))
+            popped = head_message(outcome)
         case NotNext():
-            code = queue_pb2.OUTCOME_CODE_NOT_NEXT
-            return queue_pb2.OperationResult(code=code, pods=outcome.committed)
+            code, pods = queue_pb2.OUTCOME_CODE_NOT_NEXT, outcome.committed
         case Closed():
-            code = queue_pb2.OUTCOME_CODE_CLOSED
-            return queue_pb2.OperationResult(code=code, text=outcome.text)
+            code, text = queue_pb2.OUTCOME_CODE_CLOSED, outcome.text
         case AlreadyPresent():
-            code = queue_pb2.OUTCOME_CODE_ALREADY_PRESENT
-            return queue_pb2.OperationResult(code=code, text=outcome.text)
-    code = _NO_TEXT.get(type(outcome), queue_pb2.OUTCOME_CODE_APPLIED)
-    return queue_pb2.OperationResult(code=code)
+            code, text = queue_pb2.OUTCOME_CODE_ALREADY_PRESENT, outcome.text
+        case _:
+            code = _NO_TEXT.get(type(outcome), code)
+    return queue_pb2.OperationResult(index=index, code=code, text=text, popped=popped, pods=pods)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
@@ -93,7 +93,7 @@ class QueueReader:
             raise FieldError("gates", _NO_GATES)
         return held
 
-    def failure(self, message: queue_pb2.AddUnschedulable | queue_pb2.Failure) -> Failure:
+    def failure(self, message: queue_pb2.Failure) -> Failure:
         """Return why a cycle failed; equal failures are one object."""
         plugins, pending = message.unschedulable_plugins, message.pending_plugins
         if not (plugins or pending or message.error):
@@ -107,9 +107,7 @@ class QueueReader:
             self._failures.clear()
         return self._failures.setdefault(failure, failure)
 
-    def spread_selector(
-        self, message: queue_pb2.AddUnschedulable | queue_pb2.Failure
-    ) -> LabelSelector | None:
+    def spread_selector(self, message: queue_pb2.Failure) -> LabelSelector | None:
         """Return what default spread constraints counted; equal ones are one object.
 
         Raises FieldError.
@@ -126,16 +124,14 @@ class QueueReader:
 
     def happening(self, message: queue_pb2.ClusterEvent, *, field: str) -> Happening:
         """Return an event; its objects only where a hint reads them. Raises FieldError."""
-        if not message.label:
-            raise FieldError(f"{field}.label", 'is required, such as "NodeAdd"')
-        event = event_of(message.label)
-        told = message.HasField("old") or message.HasField("new")
+        event = codec.known_event(message.label, f"{field}.label")
+        told = message.HasField("old_object") or message.HasField("new_object")
         if not told or not (event.is_wildcard or self._reads_objects(event)):
             return Happening(event=event)
         return Happening(
             event=event,
-            old=self._object(message.old, f"{field}.old"),
-            new=self._object(message.new, f"{field}.new"),
+            old=self._object(message.old_object, f"{field}.old_object"),
+            new=self._object(message.new_object, f"{field}.new_object"),
             namespace_labels=kube_fields.strings(message.namespace_labels),
             source=message.SerializeToString(deterministic=True),
         )
@@ -157,9 +153,9 @@ class QueueReader:
         if not self._has_gates:
             return pod, Happening(event=event_of(label))
         message = queue_pb2.ClusterEvent(label=label, namespace_labels=spaces)
-        message.new.pod.CopyFrom(new)
+        message.new_object.pod.CopyFrom(new)
         if old is not None:
-            message.old.pod.CopyFrom(old)
+            message.old_object.pod.CopyFrom(old)
         spaced = AssignedPod(
             namespace=pod.namespace,
             labels=pod.labels,
@@ -167,7 +163,7 @@ class QueueReader:
         )
         return spaced, self.happening(message, field="pod")
 
-    def _object(self, message: object_pb2.Object, field: str) -> object | None:
+    def _object(self, message: object_pb2.KubernetesObject, field: str) -> object | None:
         kind = message.WhichOneof("object")
         if kind is None or (kind != "pod" and kind not in _READERS):
             return None

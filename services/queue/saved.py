@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
 from services.kube.pod import PodSpec
 from services.queue.config_codec import config_from_message
 from services.queue.core.cluster_event import Happening, happened
@@ -42,7 +42,7 @@ class QueueSession:
         config = _timed(config_from_message(asked, live=live), metrics)
         named = queue_pb2.QueueConfig()
         named.CopyFrom(asked)
-        named.mode = config.mode  # a later version may have another default
+        named.rules = config.mode  # a later version may have another default
         return cls(
             asked=named,
             config=config,

@@ -14,13 +14,13 @@ import orjson
 import zstandard
 from google.protobuf.message import DecodeError
 
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.errors import FieldError, LimitError, PreconditionError, RefusalError
 from services.rpc.sessions import Core, Session, Sessions
 from services.rpc.version import package_version
 from services.typed import DataError
 
-FORMAT = 2
+FORMAT = 3
 """Number of the form in which all services write their states; 1 had fields without names."""
 
 CHUNK_BYTES_MAX = 1024 * 1024
@@ -38,28 +38,16 @@ class ForeignCheckpointError(PreconditionError):
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
     """Return what a checkpoint of `session` begins with; `service` is its short name."""
     return session_pb2.CheckpointInfo(
-        session=session.name,
-        sequence=session.sequence,
-        at_ns=session.at_ns,
-        version=package_version(),
-        service=service,
-        epoch=session.epoch,
-        format=FORMAT,
+        service=service, version=package_version(), format=FORMAT, at_ns=session.at_ns
     )
 
 
 def restore_session(
     sessions: Sessions[Core], info: session_pb2.CheckpointInfo, core: Core
 ) -> Session[Core]:
-    """Put `core` in the place of the session that `info` names, or make it; return it.
-
-    Its epoch is later than the checkpoint's and than the replaced session's. Raises LimitError
-    where the session is new and too many are open.
-    """
-    replaced = sessions.close(info.session)
-    session = sessions.open(info.session, core)
-    session.epoch = max(info.epoch, 0 if replaced is None else replaced.epoch) + 1
-    session.sequence, session.at_ns = info.sequence, info.at_ns
+    """Start a session that goes on where the saved one stood. Raises LimitError."""
+    session = sessions.create(core)
+    session.at_ns = info.at_ns
     return session
 
 
@@ -87,20 +75,22 @@ async def read_checkpoint(
     async for chunk in chunks:
         if info is None:
             info = _checked(service, chunk)
+        elif chunk.HasField("info"):
+            raise FieldError("info", "is for the first chunk alone")
         try:
             state += reader.decompress(chunk.data)
         except zstandard.ZstdError as error:
-            raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
+            raise FieldError("data", f"is no checkpoint: {error}") from None
         if len(state) > STATE_BYTES_MAX:
             raise LimitError(f"a checkpoint may hold {STATE_BYTES_MAX} bytes of state")
     if info is None:
-        raise FieldError("chunk", "is required: the stream ended before the first one")
+        raise FieldError("info", "is required: the stream ended before the first one")
     if not reader.eof:
-        raise FieldError("chunk.data", "is cut off: the last chunks are missing")
+        raise FieldError("data", "is cut off: the last chunks are missing")
     try:
         return info, orjson.loads(state)
     except orjson.JSONDecodeError as error:
-        raise FieldError("chunk.data", f"is no checkpoint: {error}") from None
+        raise FieldError("data", f"is no checkpoint: {error}") from None
 
 
 @contextmanager
@@ -110,30 +100,27 @@ def reading_state(service: str) -> Iterator[None]:
         yield
     except DataError as error:
         where = f"{error.field}: " if error.field else ""
-        raise FieldError("chunk.data", f"is no {service}'s state: {where}{error}") from None
+        raise FieldError("data", f"is no {service}'s state: {where}{error}") from None
     except _NO_STATE as error:
-        raise FieldError("chunk.data", f"is no {service}'s state: {error!r}") from None
+        raise FieldError("data", f"is no {service}'s state: {error!r}") from None
 
 
 def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.CheckpointInfo:
     info = chunk.info
     if not chunk.HasField("info"):
-        raise FieldError("chunk.info", "is required in the first chunk")
+        raise FieldError("info", "is required in the first chunk")
     if info.service != service:
         raise ForeignCheckpointError(
-            f"chunk.info.service: the {service} service does not read a checkpoint of "
-            f"{info.service!r}"
+            f"info.service: the {service} service does not read a checkpoint of {info.service!r}"
         )
     if info.version != package_version():
         raise ForeignCheckpointError(
-            f"chunk.info.version: version {package_version()} does not read a checkpoint of "
+            f"info.version: version {package_version()} does not read a checkpoint of "
             f"version {info.version!r}"
         )
     if info.format != FORMAT:
         raise ForeignCheckpointError(
-            f"chunk.info.format: version {package_version()} reads format {FORMAT}, and this "
+            f"info.format: version {package_version()} reads format {FORMAT}, and this "
             f"checkpoint has format {info.format or 1}"
         )
-    if not info.session:
-        raise FieldError("chunk.info.session", "is required")
     return info

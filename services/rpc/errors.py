@@ -18,15 +18,22 @@ from grpc_status import rpc_status
 
 from services.rpc.tracing import function_of, replaced
 
-DOMAIN = "reprieve"
+DOMAIN = "reprieve.internal"
 _LOG = logging.getLogger("reprieve.rpc")
 
 
 class RefusalError(Exception):
-    """A request that cannot be taken; `reason` is stable and for programs, the text for people."""
+    """A request that cannot be taken; `reason` is stable and for programs, the text for people.
+
+    It is one of the contract's ErrorReasons, and `metadata` the ErrorInfo's.
+    """
 
     code: int = code_pb2.INTERNAL
     reason: str = "INTERNAL"
+
+    def __init__(self, text: str = "", **metadata: object) -> None:
+        super().__init__(text)
+        self.metadata = {name: str(value) for name, value in metadata.items()}
 
     def details(self) -> list[Message]:
         """Return what the status carries besides its ErrorInfo."""
@@ -53,17 +60,38 @@ class FieldError(RefusalError, ValueError):
 
 
 class NotFoundError(RefusalError):
-    """A session, node or pod that the service does not know."""
+    """A node or pod that the session does not know."""
 
     code = code_pb2.NOT_FOUND
     reason = "NOT_FOUND"
 
 
-class StaleError(RefusalError):
-    """A stamp of another epoch, or out of sequence."""
+class SessionExpiredError(RefusalError):
+    """A session that was deleted or has expired, or that never was."""
+
+    code = code_pb2.NOT_FOUND
+    reason = "SESSION_EXPIRED"
+
+
+class SequenceMismatchError(RefusalError):
+    """A stamp out of sequence; the metadata has the number that comes next."""
 
     code = code_pb2.ABORTED
-    reason = "STALE"
+    reason = "SEQUENCE_MISMATCH"
+
+
+class SequenceReusedError(RefusalError):
+    """The last sequence number with another request; metadata as above."""
+
+    code = code_pb2.ABORTED
+    reason = "SEQUENCE_REUSED"
+
+
+class BusyError(RefusalError):
+    """A session in which another request is being carried out."""
+
+    code = code_pb2.ABORTED
+    reason = "BUSY"
 
 
 class PreconditionError(RefusalError):
@@ -81,9 +109,15 @@ class PreconditionError(RefusalError):
 
 
 class TimeGoesBackwardsError(PreconditionError):
-    """An operation before the last one."""
+    """An operation before the last one; the metadata has the earliest time that would be taken."""
 
     reason = "TIME_GOES_BACKWARDS"
+
+
+class SessionBrokenError(PreconditionError):
+    """A session that broke half-way through a request."""
+
+    reason = "SESSION_BROKEN"
 
 
 class LimitError(RefusalError):
@@ -121,7 +155,9 @@ class UnservedError(RefusalError, NotImplementedError):
 def status_of(refusal: RefusalError) -> status_pb2.Status:
     """Return the google.rpc.Status that tells a refusal."""
     status = status_pb2.Status(code=refusal.code, message=str(refusal))
-    info = error_details_pb2.ErrorInfo(reason=refusal.reason, domain=DOMAIN)
+    info = error_details_pb2.ErrorInfo(
+        reason=refusal.reason, domain=DOMAIN, metadata=refusal.metadata
+    )
     for detail in (info, *refusal.details()):
         packed = AnyMessage()
         packed.Pack(detail)

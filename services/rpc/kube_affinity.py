@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.kube.v1alpha1 import affinity_pb2
+from reprieve.kube.v1beta1 import affinity_pb2
 from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.spread import (
     NodeInclusionPolicy,

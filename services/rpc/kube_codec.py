@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from reprieve.kube.v1alpha1 import (
+from reprieve.kube.v1beta1 import (
     meta_pb2,
     namespace_pb2,
     node_pb2,

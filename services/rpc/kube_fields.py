@@ -11,10 +11,9 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
-from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
 from services.kube import quantity
 from services.kube.budget import IntOrPercent
 from services.kube.pod import (
@@ -122,21 +121,18 @@ def _amount(name: str, text: str, field: str) -> int:
     return amount
 
 
-def int_or_percent(value: Value, field: str) -> IntOrPercent:
+def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
     """Return a count or a percentage such as "50%"; refuse others and negative ones."""
-    if value.WhichOneof("kind") == "string_value":
-        text = value.string_value
-        if _PERCENT.fullmatch(text):
-            return IntOrPercent(amount=int(text[:-1]), percent=True)
-        raise FieldError(field, f'"{text}" is no percentage: write a number, or one such as "50%"')
-    number = value.number_value
-    if (
-        value.WhichOneof("kind") != "number_value"
-        or not 0 <= number <= _INT32_MAX
-        or not number.is_integer()
-    ):
-        raise FieldError(field, 'write a whole number from 0, or a percentage such as "50%"')
-    return IntOrPercent(amount=int(number))
+    match value.WhichOneof("value"):
+        case "string_value":
+            text = value.string_value
+            if _PERCENT.fullmatch(text):
+                return IntOrPercent(amount=int(text[:-1]), percent=True)
+            problem = f'"{text}" is no percentage: write a number, or one such as "50%"'
+            raise FieldError(field, problem)
+        case "int_value" if value.int_value >= 0:
+            return IntOrPercent(amount=value.int_value)
+    raise FieldError(field, 'write a whole number from 0, or a percentage such as "50%"')
 
 
 def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector:

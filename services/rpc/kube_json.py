@@ -22,10 +22,9 @@ from typing import Any, NoReturn, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
-from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from reprieve.kube.v1alpha1 import quantity_pb2
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from services.rpc.errors import FieldError
 
 _M = TypeVar("_M", bound=Message)
@@ -114,23 +113,23 @@ def _table(descriptor: Descriptor) -> _Table:
 
 
 def _field(field: FieldDescriptor) -> _Field:
-    is_quantity = field.GetOptions().Extensions[quantity_pb2.quantity]
+    holds_quantity = is_quantity(field)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         entry = field.message_type.fields_by_name
         if entry["key"].type != FieldDescriptor.TYPE_STRING:
             raise TypeError(f"{field.full_name}: only maps by string can be read")
-        return field.name, None, _map_of(*_element(entry["value"], is_quantity))
-    plain, convert = _element(field, is_quantity)
+        return field.name, None, _map_of(*_element(entry["value"], holds_quantity))
+    plain, convert = _element(field, holds_quantity)
     if field.is_repeated:
         return field.name, None, _list_of(plain, convert)
     return field.name, plain, convert
 
 
-def _element(field: FieldDescriptor, is_quantity: bool) -> tuple[type | None, _Convert]:
+def _element(field: FieldDescriptor, holds_quantity: bool) -> tuple[type | None, _Convert]:
     if field.message_type is not None:
         return None, _message(field.message_type)
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return str, _quantity if is_quantity else _wanted("a string")
+        return str, _quantity if holds_quantity else _wanted("a string")
     if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
         return bool, _wanted("true or false")
     if field.cpp_type in _INTEGERS:
@@ -141,9 +140,36 @@ def _element(field: FieldDescriptor, is_quantity: bool) -> tuple[type | None, _C
 def _message(descriptor: Descriptor) -> _Convert:
     if descriptor.full_name == Timestamp.DESCRIPTOR.full_name:
         return _timestamp
-    if descriptor.full_name == Value.DESCRIPTOR.full_name:
+    if descriptor.full_name == IntOrString.DESCRIPTOR.full_name:
         return _int_or_string
     return partial(_read, _table(descriptor))
+
+
+_QUANTITIES = frozenset(
+    {
+        "PodSpec.overhead",
+        "ResourceRequirements.requests",
+        "ResourceRequirements.limits",
+        "ContainerStatus.allocated_resources",
+        "EmptyDirVolumeSource.size_limit",
+        "PersistentVolumeSpec.capacity",
+        "VolumeResourceRequirements.requests",
+        "VolumeResourceRequirements.limits",
+        "PersistentVolumeClaimStatus.capacity",
+        "CSIStorageCapacity.capacity",
+        "CSIStorageCapacity.maximum_volume_size",
+        "NodeStatus.capacity",
+        "NodeStatus.allocatable",
+    }
+)
+
+
+def is_quantity(field: FieldDescriptor) -> bool:
+    """Tell whether a field, or each value of a map, is a resource quantity such as "500m".
+
+    A manifest may give one as a bare number, too.
+    """
+    return ".".join(field.full_name.split(".")[-2:]) in _QUANTITIES
 
 
 def _wanted(name: str) -> _Convert:
@@ -209,11 +235,13 @@ def _quantity(value: object) -> object:
 
 
 def _int_or_string(value: object) -> object:
-    if type(value) is int or (type(value) is float and math.isfinite(value)):
-        return Value(number_value=value)
     if type(value) is str:
-        return Value(string_value=value)
-    _refuse(value, "a number or a string")
+        return IntOrString(string_value=value)
+    if type(value) is int or (type(value) is float and value.is_integer()):
+        if not -(2**31) <= value < 2**31:
+            raise _RefusedError(f"{int(value)} does not fit 32 bits")
+        return IntOrString(int_value=int(value))
+    _refuse(value, "a whole number or a string")
 
 
 def _timestamp(value: object) -> object:
@@ -304,20 +332,27 @@ def _time_text(stamp: Timestamp) -> str:
     return f"{moment.isoformat()[:19]}{fraction}Z"
 
 
-def _value(value: Value) -> int | float | str | None:
-    kind = value.WhichOneof("kind")
-    if kind == "string_value":
-        return value.string_value
-    number = value.number_value
-    if kind != "number_value":
-        return None
-    return int(number) if number.is_integer() else number
+def _int_or_string_plain(value: IntOrString) -> int | str | None:
+    match value.WhichOneof("value"):
+        case "int_value":
+            return value.int_value
+        case "string_value":
+            return value.string_value
+    return None
 
 
 _WRITING = Lock()
-_KUBERNETES = _Form({"google_protobuf_Timestamp": _time_text, "google_protobuf_Value": _value}, {})
+_KUBERNETES = _Form(
+    {
+        "google_protobuf_Timestamp": _time_text,
+        "reprieve_kube_v1beta1_IntOrString": _int_or_string_plain,
+    },
+    {},
+)
 _PROTO3 = _Form(
-    {"google_protobuf_Timestamp": Timestamp.ToJsonString, "google_protobuf_Value": _value},
+    {
+        "google_protobuf_Timestamp": Timestamp.ToJsonString,
+    },
     {
         FieldDescriptor.CPPTYPE_INT64: "str({value})",
         FieldDescriptor.CPPTYPE_UINT64: "str({value})",

@@ -10,9 +10,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.scheduler.v1alpha1.scheduler_pb2 import PodPatch
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.scheduler.v1beta1.scheduler_pb2 import PodPatch
 from services.rpc import kube_json
 from services.rpc.kube_fields import set_time
 
@@ -44,14 +44,14 @@ def apply_patch(pod: Pod, patch: PodPatch) -> None:
 
 
 def object_to_json(message: Message) -> dict[str, Any]:
-    """Return an object, or the one in an Object, as JSON with apiVersion and kind first.
+    """Return an object, or the one in a KubernetesObject, as JSON with apiVersion and kind first.
 
-    Raises ValueError for an empty Object and for a message that is no kind.
+    Raises ValueError for an empty KubernetesObject and for a message that is no kind.
     """
-    if isinstance(message, Object):
+    if isinstance(message, KubernetesObject):
         case = message.WhichOneof("object")
         if case is None:
-            raise ValueError("an Object holds no object")
+            raise ValueError("a KubernetesObject holds no object")
         message = getattr(message, case)
     kind = message.DESCRIPTOR.name
     if kind not in API_VERSIONS:

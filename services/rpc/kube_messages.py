@@ -14,10 +14,9 @@ from functools import cache
 from typing import Any
 
 from google.protobuf.descriptor import Descriptor
-from google.protobuf.struct_pb2 import Value
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2, policy_pb2, volume_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2, volume_pb2
 from services.kube.affinity import WeightedPodAffinityTerm
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.node import Node
@@ -169,11 +168,11 @@ def _put_volume(volume: Volume, out: volume_pb2.Volume) -> None:
     put(volume.source, part)
 
 
-def _put_bound(bound: IntOrPercent, out: Value) -> None:
+def _put_bound(bound: IntOrPercent, out: meta_pb2.IntOrString) -> None:
     if bound.percent:
         out.string_value = f"{bound.amount}%"
     else:
-        out.number_value = bound.amount
+        out.int_value = bound.amount
 
 
 _PUT: Mapping[type, Callable[[Any, Any], None]] = {

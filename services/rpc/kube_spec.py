@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.kube.v1alpha1 import affinity_pb2, pod_pb2
+from reprieve.kube.v1beta1 import affinity_pb2, pod_pb2
 from services.kube.pod import (
     DEFAULT_SCHEDULER,
     Container,

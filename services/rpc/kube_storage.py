@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.kube.v1alpha1 import storage_pb2
+from reprieve.kube.v1beta1 import storage_pb2
 from services.kube import storage
 from services.kube.quantity import QuantityError, value
 from services.rpc import kube_fields, kube_volumes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from reprieve.kube.v1alpha1 import storage_pb2, volume_pb2
+from reprieve.kube.v1beta1 import storage_pb2, volume_pb2
 from services.kube import volumes
 from services.kube.volumes import DiskSource, Volume
 

@@ -9,7 +9,7 @@ from functools import partial
 import click
 import grpc
 
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
 from services.rpc.client import ClientTls, tls_options
 from services.rpc.options import listen_options
 from services.rpc.server import Listen, serve
@@ -18,7 +18,7 @@ from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
 from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with
 
-FULL_NAME = "reprieve.scheduler.v1alpha1.SchedulerService"
+FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
 
 
 @click.command()

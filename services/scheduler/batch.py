@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.kube_messages import put
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
 from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
@@ -97,9 +97,9 @@ class Batch:
         self._run_pods += 1
         return (len(self.operations) - 1, self._run_pods - 1)
 
-    def take_back(self, answer: queue_service_pb2.StreamResponse) -> list[Decision]:
+    def take_back(self, answer: queue_service_pb2.ApplyResponse) -> list[Decision]:
         """Take out and return the decisions that the queue did not go along with."""
-        last = answer.results[-1].result.pods if answer.results else 0
+        last = answer.results[-1].pods if answer.results else 0
         end = (answer.applied, last)
         kept = [each for each in self._taken if each.begin < end]
         left = [each.decision for each in self._taken[len(kept) :]]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
@@ -87,14 +87,14 @@ class PutOther:
     """An object of another kind that plugins read came or changed; `message` is as it came."""
 
     value: Kept
-    message: object_pb2.Object
+    message: object_pb2.KubernetesObject
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
     """An object went."""
 
-    ref: object_ref_pb2.ObjectRef
+    ref: meta_pb2.ObjectReference
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +136,10 @@ class Decoder:
                 return decode_object(event.add, self.interner, "add")
             case "update":
                 return decode_object(event.update, self.interner, "update")
-            case "delete":
-                if not event.delete.kind:
-                    raise FieldError("delete.kind", 'is required, such as "Pod"')
-                return Remove(event.delete)
+            case "remove":
+                if not event.remove.kind:
+                    raise FieldError("remove.kind", 'is required, such as "Pod"')
+                return Remove(event.remove)
             case "tick":
                 return Tick()
             case "cycle_due":
@@ -173,7 +173,9 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
     return Status(phase, conditions, message.nominated_node_name, start_ns, given)
 
 
-def decode_object(message: object_pb2.Object, interner: PodSpecInterner, field: str) -> Change:
+def decode_object(
+    message: object_pb2.KubernetesObject, interner: PodSpecInterner, field: str
+) -> Change:
     """Return the change that puts an Object. Raises FieldError."""
     kind = message.WhichOneof("object")
     if kind is None:
@@ -197,11 +199,11 @@ def decode_object(message: object_pb2.Object, interner: PodSpecInterner, field: 
             return _other(message, kind, content, f"{field}.{kind}")
 
 
-def _other(message: object_pb2.Object, kind: str, content: Any, field: str) -> Change:
+def _other(message: object_pb2.KubernetesObject, kind: str, content: Any, field: str) -> Change:
     read = _READERS.get(kind)
     if read is None:
         return Unread()
-    kept = object_pb2.Object()
+    kept = object_pb2.KubernetesObject()
     kept.CopyFrom(message)
     return PutOther(read(content, field), kept)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube_messages import node_to_message, pod_to_message
@@ -112,7 +112,7 @@ class StepEncoder:
         operation = queue_pb2.Operation(at_ns=at_ns)
         if isinstance(step, QueueUpdate):
             if old is not None:
-                operation.update.old.CopyFrom(old)
+                operation.update.old_pod.CopyFrom(old)
             operation.update.pod.CopyFrom(self._messages[step.new.uid])
             operation.update.sort_key = self._sort_key(step.new)
             operation.update.gates.extend(step.gates)
@@ -120,13 +120,13 @@ class StepEncoder:
             self._encode[type(step)](step, operation)
         return operation
 
-    def ref(self, uid: str) -> session_pb2.PodRef:
+    def ref(self, uid: str) -> meta_pb2.ObjectReference:
         """Return a pod's name; a pod that has gone has its UID only."""
         message = self._messages.get(uid)
         if message is None:
-            return session_pb2.PodRef(uid=uid)
+            return meta_pb2.ObjectReference(uid=uid)
         meta = message.metadata
-        return session_pb2.PodRef(uid=uid, namespace=meta.namespace, name=meta.name)
+        return meta_pb2.ObjectReference(uid=uid, namespace=meta.namespace, name=meta.name)
 
     def _add(self, step: QueueAdd, operation: queue_pb2.Operation) -> None:
         operation.add.pod.CopyFrom(self._messages[step.pod.uid])
@@ -134,7 +134,7 @@ class StepEncoder:
         operation.add.gates.extend(step.gates)
 
     def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
-        _put_ref(step.pod, operation.delete.pod)
+        _put_ref(step.pod, operation.delete_pod)
 
     def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
         self._put_metadata(step.pod.uid, operation.assigned_pod_add.pod)
@@ -151,17 +151,18 @@ class StepEncoder:
         operation.nominate.node_name = step.node_name
 
     def _delete_nomination(self, step: DeleteNomination, operation: queue_pb2.Operation) -> None:
-        operation.delete_nomination.pod.CopyFrom(self.ref(step.uid))
+        operation.delete_nomination.CopyFrom(self.ref(step.uid))
 
     def _move(self, step: Move, operation: queue_pb2.Operation) -> None:
         event = operation.move.event
         event.label = step.label
         if step.priority_at_most is not None:
             operation.move.priority_at_most = step.priority_at_most
-        operation.move.all_but_uid = step.all_but_uid
+        if step.all_but_uid:
+            operation.move.all_but.uid = step.all_but_uid
         if not self._reads_objects(step.event):
             return
-        for value, out in ((step.old, event.old), (step.new, event.new)):
+        for value, out in ((step.old, event.old_object), (step.new, event.new_object)):
             if isinstance(value, Pod):
                 out.pod.CopyFrom(self._pod(value, is_new=value is step.new))
                 event.namespace_labels.update(self._namespace_labels(value.namespace))
@@ -182,13 +183,13 @@ def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:
 
 
 def _done(step: Done, operation: queue_pb2.Operation) -> None:
-    _put_pop(step.pop, operation.done.pop)
+    _put_pop(step.pop, operation.done)
 
 
 def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
     message = operation.add_unschedulable
     _put_pop(step.pop, message.pop)
-    message.error, message.cycle = True, step.cycle
+    message.failure.error, message.cycle = True, step.cycle
 
 
 def _flush(step: Flush, operation: queue_pb2.Operation) -> None:
@@ -199,12 +200,12 @@ def _put_pop(pop: PopId, message: session_pb2.PopId) -> None:
     message.uid, message.cycle = pop.uid, pop.cycle
 
 
-def pod_ref(pod: Pod) -> session_pb2.PodRef:
+def pod_ref(pod: Pod) -> meta_pb2.ObjectReference:
     """Return a pod's name."""
-    return session_pb2.PodRef(uid=pod.uid, namespace=pod.namespace, name=pod.name)
+    return meta_pb2.ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
 
 
-def _put_ref(pod: Pod, out: session_pb2.PodRef) -> None:
+def _put_ref(pod: Pod, out: meta_pb2.ObjectReference) -> None:
     out.uid, out.namespace, out.name = pod.uid, pod.namespace, pod.name
 
 
@@ -212,7 +213,6 @@ def put_outcome(decision: Decision, at_ns: int, wall_ns: int, out: scheduler_pb2
     """Write a decision; `wall_ns` is what its whole cycle took."""
     head, verdict = decision.head, decision.verdict
     _put_pop(head.pop, out.pop)
-    _put_ref(decision.bound_pod, out.pod)
     out.at_ns = at_ns
     out.attempts = head.attempts
     out.first_enqueued_ns = head.first_enqueued_ns

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
 from services.kube.pod import NodeAffinity, PodSpec
 from services.rpc.errors import FieldError
 from services.rpc.kube_messages import pod_spec_to_message
 from services.scheduler.core.extenders import Extender
-from services.scheduler.core.host_choice import TIES
+from services.scheduler.core.host_choice import HostChoice, KeyedChoice, NamedChoice
 from services.scheduler.core.options import Options
 from services.scheduler.core.plugin_args import NodeAffinityArgs, PodTopologySpreadArgs
 from services.scheduler.core.profile import Profile
@@ -22,6 +22,11 @@ from services.scheduler.extenders.connect import Connected, connected, without_i
 from services.scheduler.extenders.sources import Sources
 from services.typed import DataError, join
 
+TIES: Mapping[scheduler_pb2.TieBreak.ValueType, Callable[[int], HostChoice]] = {
+    scheduler_pb2.TIE_BREAK_HASH: KeyedChoice,
+    scheduler_pb2.TIE_BREAK_NAME: lambda _seed: NamedChoice(),
+}
+"""What a session can ask for in place of its rules' own choice, made from the seed."""
 DEFAULT_RULES = "v1.34"
 _FILE = "config.kube_scheduler_configuration"
 
@@ -63,9 +68,9 @@ def options_of(
     """Return what a configuration asks for. Raises FieldError."""
     rules = _rules(config)
     if queue_mode not in QUEUE_RULES:
-        raise FieldError("config.queue.mode", f"no queue of mode {queue_mode!r} is known here")
-    if config.cycle_cost_ns:
-        raise FieldError("config.cycle_cost_ns", "must be 0: no cost of a cycle is modelled yet")
+        raise FieldError("config.queue.rules", f"no queue of rules {queue_mode!r} is known here")
+    if config.HasField("batch_size") and not config.batch_size:
+        raise FieldError("config.batch_size", "must be above 0; leave it out for the usual one")
     return Options(
         rules=rules,
         queue=QUEUE_RULES[queue_mode],
@@ -87,10 +92,12 @@ def queue_config_of(
     """
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
-    queue.mode = queue.mode or _rules(config).queue_mode
-    queue.initial_backoff_ns = queue.initial_backoff_ns or (file.initial_backoff_ns or 0)
-    queue.max_backoff_ns = queue.max_backoff_ns or (file.max_backoff_ns or 0)
-    rules = QUEUE_RULES.get(queue.mode)
+    queue.rules = queue.rules or _rules(config).queue_mode
+    if file.initial_backoff_ns and not queue.HasField("initial_backoff_ns"):
+        queue.initial_backoff_ns = file.initial_backoff_ns
+    if file.max_backoff_ns and not queue.HasField("max_backoff_ns"):
+        queue.max_backoff_ns = file.max_backoff_ns
+    rules = QUEUE_RULES.get(queue.rules)
     if rules is not None and rules.has_hints and not queue.profiles:
         queue.profiles.extend(hint_profiles(file.profiles))
     return queue
@@ -100,10 +107,11 @@ def _rules(config: scheduler_pb2.SchedulerConfig) -> Rules:
     name = config.rules or DEFAULT_RULES
     if name not in RULES:
         raise FieldError("config.rules", f"{name!r} is none of {', '.join(sorted(RULES))}")
-    if not config.ties:
+    if not config.HasField("ties"):
         return RULES[name]
     if config.ties not in TIES:
-        raise FieldError("config.ties", f"{config.ties!r} is not one of {', '.join(TIES)}")
+        names = " or ".join(scheduler_pb2.TieBreak.Name(each) for each in TIES)
+        raise FieldError("config.ties", f"{config.ties} is none: use {names}")
     return replace(RULES[name], host_choice=TIES[config.ties])
 
 

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError
-from services.rpc.kube_codec import pod_from_message
 from services.rpc.kube_messages import budget_to_message, node_to_message
-from services.rpc.kube_spec import PodSpecInterner
-from services.scheduler.cluster_events import (
-    PutBudget,
-    PutNode,
-    PutOther,
-    PutPod,
-    decode_object,
-)
 from services.scheduler.codec import pod_ref, victims
 from services.scheduler.core.evaluate import Verdicts
-from services.scheduler.core.options import Options
 from services.scheduler.core.pod_evaluation import PodEvaluation
 from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.victims import NonCandidate
-from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
@@ -42,36 +31,14 @@ _CODES = {
 }
 
 
-def evaluate(
-    request: service_pb2.EvaluateRequest, options: Options, registry: Registry = SERVED
-) -> scheduler_pb2.Evaluation:
-    """Judge the request's pod in the request's cluster. Raises FieldError."""
-    interner = PodSpecInterner()
-    if not request.HasField("pod"):
-        raise FieldError("pod", "is required")
-    if not request.pod.metadata.uid:
-        raise FieldError("pod.metadata.uid", "is required")
-    pod = pod_from_message(request.pod, interner)
-    scheduler = Scheduler(options, registry=registry)
-    _check_served(scheduler, pod)
-    for index, message in enumerate(request.objects):
-        match decode_object(message, interner, f"objects[{index}]"):
-            case PutPod(pod=other):
-                scheduler.put_pod(other)
-            case PutNode(node=node):
-                scheduler.put_node(node)
-            case PutBudget(budget=budget):
-                scheduler.put_budget(budget)
-            case PutOther(value=value):
-                scheduler.snapshot.catalog.put(value)
-    for index, nominated in enumerate(request.nominated):
-        scheduler.put_pod(pod_from_message(nominated, interner, field=f"nominated[{index}]"))
-    found = scheduler.evaluate(pod, request.attempt or 1, request.at_ns)
-    return _encode(found, request.top_k)
+_FAST_PATHS = {
+    "nominatedNode": scheduler_pb2.FAST_PATH_NOMINATED_NODE,
+    "singleFeasibleNode": scheduler_pb2.FAST_PATH_SINGLE_FEASIBLE_NODE,
+}
 
 
-def evaluate_pending(
-    scheduler: Scheduler, request: service_pb2.EvaluatePendingRequest, at_ns: int
+def evaluate_pod(
+    scheduler: Scheduler, request: service_pb2.EvaluatePodRequest, at_ns: int
 ) -> scheduler_pb2.Evaluation:
     """Judge a session's pending pod as things stand. Raises FieldError and NotFoundError."""
     if not request.pod.uid:
@@ -80,6 +47,9 @@ def evaluate_pending(
     if pod is None or pod.node_name:
         raise NotFoundError(f"the session has no pending pod {request.pod.uid!r}")
     _check_served(scheduler, pod)
+    for name in ("attempt", "top_k"):
+        if request.HasField(name) and getattr(request, name) < 1:
+            raise FieldError(name, "must be above 0, or left out")
     return _encode(scheduler.evaluate(pod, request.attempt or 1, at_ns), request.top_k)
 
 
@@ -118,8 +88,8 @@ def _encode(found: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
         filter_order=found.filter_order,
         weights=found.weights,
         best_nodes=found.verdicts.best,
-        host=found.host,
-        fast_path=found.fast_path,
+        host=found.host or None,
+        fast_path=_FAST_PATHS.get(found.fast_path),
         fit_error=found.fit_error,
         error=found.error,
         feasible_nodes=len(found.verdicts.feasible),

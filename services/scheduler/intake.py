@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
 from services.rpc.kube_kinds import apply_patch
 from services.scheduler import cluster_events
@@ -55,7 +55,7 @@ class Intake:
         self._core = core
         self._counts_moves = not has_hints
         self.messages: dict[str, pod_pb2.Pod] = {}
-        self.others: dict[tuple[str, str, str], object_pb2.Object] = {}
+        self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
         self.uids: dict[tuple[str, str], str] = {}
         self.decoder = cluster_events.Decoder()
         self.encoder = StepEncoder(
@@ -132,7 +132,8 @@ class Intake:
                 last_ns = answer.at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
-            if answer.refused not in STAGES:
+            named = answer.refused or not answer.HasField("refused")
+            if not named or answer.refused not in STAGES:
                 raise FieldError(f"{field}.refused", "is no stage known here")
             if STAGES[answer.refused] is not Stage.DELETE_VICTIM:
                 continue
@@ -173,7 +174,7 @@ class Intake:
             operations += self._take_change(Timed(at_ns, change))
         return operations
 
-    def keep(self, message: object_pb2.Object) -> None:
+    def keep(self, message: object_pb2.KubernetesObject) -> None:
         """Keep the message of an object that the core keeps by its value."""
         self.others[_other_key(message)] = message
 
@@ -241,7 +242,7 @@ class Intake:
         apply_patch(message, change.patch)
         return old, self._core.put_pod(change.applied_to(pod))
 
-    def _remove(self, ref: object_ref_pb2.ObjectRef) -> Sequence[QueueStep]:
+    def _remove(self, ref: meta_pb2.ObjectReference) -> Sequence[QueueStep]:
         match ref.kind:
             case "Pod":
                 uid = ref.uid or self.uids.get((ref.namespace, ref.name), "")
@@ -276,7 +277,7 @@ def _never(_event: ClusterEvent) -> bool:
     return False
 
 
-def _other_key(message: object_pb2.Object) -> tuple[str, str, str]:
+def _other_key(message: object_pb2.KubernetesObject) -> tuple[str, str, str]:
     content = getattr(message, message.WhichOneof("object") or "")
     return (content.DESCRIPTOR.name, content.metadata.namespace, content.metadata.name)
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc
 
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import PLAIN, ClientTls, aio_channel, with_deadline
 from services.rpc.errors import (
     FieldError,
@@ -20,11 +19,14 @@ from services.rpc.errors import (
     UnavailableError,
     UnservedError,
 )
+from services.rpc.parts import PART_BYTES, chunks
 
 DEADLINE_S = 30.0
 CHECKPOINT_S = 120.0
 HELD_MAX = 512
 """Operations that are held at the most until there is something to ask."""
+OPERATIONS_MAX = 4096
+"""Operations that a queue takes in a batch."""
 UNREAD_MAX = 8
 """Answers that may be on their way: a stream whose answers nobody reads comes to a halt."""
 
@@ -35,13 +37,13 @@ class QueueLink:
     def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self.address = address
         self._channel = aio_channel(address, tls)
-        self.stub = queue_service_pb2_grpc.SchedulingQueueServiceStub(self._channel)
+        self.stub = queue_service_pb2_grpc.QueueServiceStub(self._channel)
 
     async def open(self, config: queue_pb2.QueueConfig) -> QueueSession:
         """Open a session. Raises FieldError where the queue refuses the configuration."""
-        request = queue_service_pb2.OpenRequest(config=config)
+        request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
-            opened = await self.stub.Open(request, timeout=DEADLINE_S, wait_for_ready=True)
+            opened = await self.stub.CreateSession(request, timeout=DEADLINE_S, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
@@ -50,42 +52,31 @@ class QueueLink:
 
     def stream(self) -> Any:
         """Return a new stream, whose answers have a deadline."""
-        return with_deadline(self.stub.Stream(), DEADLINE_S)
+        return with_deadline(self.stub.StreamingApply(), DEADLINE_S)
 
-    async def restore(
-        self, chunks: Sequence[session_pb2.CheckpointChunk], config: queue_pb2.QueueConfig
-    ) -> QueueSession:
-        """Restore a session under a name of its own, so that it takes nobody's place.
+    async def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> QueueSession:
+        """Start a session that goes on where a saved one stood.
 
         Raises FieldError and PreconditionError where the queue refuses the checkpoint.
         """
-        if not chunks or not chunks[0].HasField("info"):
-            raise FieldError("chunk.data", "is no scheduler's state: it has no queue's")
-        chunks[0].info.session = f"restored-{secrets.token_hex(8)}"
-        requests = (queue_service_pb2.RestoreRequest(chunk=chunk) for chunk in chunks)
+        restoring = self.stub.RestoreSession(
+            iter(chunks), timeout=CHECKPOINT_S, wait_for_ready=True
+        )
         try:
-            restored = await self.stub.Restore(requests, timeout=CHECKPOINT_S, wait_for_ready=True)
+            restored = await restoring
         except grpc.aio.AioRpcError as error:
             said = f"the queue does not restore its part: {error.details() or 'no reason given'}"
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
-                raise FieldError("chunk.data", said) from error
+                raise FieldError("data", said) from error
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 raise PreconditionError(said) from error
             raise self.refusal(error) from error
-        opened = queue_service_pb2.OpenResponse(
-            session=restored.session,
-            epoch=restored.epoch,
-            config=config,
-            resumable=True,
-            foreseeable_heads=restored.foreseeable_heads,
-            passes_through=restored.passes_through,
-        )
-        return QueueSession(self, opened, chunks[0].info.sequence)
+        return QueueSession(self, restored)
 
     def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
-        """Return what a checkpoint that failed means to the scheduler's own caller."""
+        """Return what a call that may not be served and failed means to the scheduler's own caller."""
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-            return UnservedError(f"the scheduling queue at {self.address} keeps no checkpoints")
+            return UnservedError(f"the scheduling queue at {self.address} does not serve this")
         return self.unavailable(error)
 
     def unavailable(self, error: grpc.aio.AioRpcError) -> UnavailableError:
@@ -109,37 +100,47 @@ class QueueSession:
     pods that have come and gone among them the queue is told how many.
     """
 
-    def __init__(
-        self, link: QueueLink, opened: queue_service_pb2.OpenResponse, sequence: int = 0
-    ) -> None:
+    def __init__(self, link: QueueLink, opened: queue_service_pb2.Session) -> None:
         self._link = link
         self.config = opened.config
         self.resumable = opened.resumable
         self.foreseeable_heads = opened.foreseeable_heads
         self._passes_through = opened.passes_through
-        self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        self._stamp = session_pb2.Stamp(session=opened.session)
         self.traceparent = ""
-        self._sequence = sequence
+        self._sequence = 0
         self._unread: deque[int | None] = deque()
         self._held: list[queue_pb2.Operation] = []
         self._stream = link.stream()
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.StreamResponse:
+    ) -> queue_service_pb2.ApplyResponse:
         """Send a batch and return its answer, what was held before it aside.
 
         Raises UnavailableError.
         """
         held = self._take_held()
-        await self._send([*held, *operations] if held else operations, heads, None)
+        applied = 0
+        for request in _requests([*held, *operations] if held else operations, heads):
+            answer = await self._ask(request)
+            applied += answer.applied
+            if answer.applied < len(request.operations):
+                if not request.heads:
+                    answer.MergeFrom(await self._ask(queue_service_pb2.ApplyRequest(heads=heads)))
+                break
+        if held:
+            self._check_applied(applied, len(held))
+        answer.applied = applied - len(held)
+        return answer
+
+    async def _ask(
+        self, request: queue_service_pb2.ApplyRequest
+    ) -> queue_service_pb2.ApplyResponse:
+        await self._write(request, None)
         while len(self._unread) > 1:
             await self._read()
-        answer = await self._read()
-        if held:
-            self._check_applied(answer.applied, len(held))
-            answer.applied -= len(held)
-        return answer
+        return await self._read()
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
         """Take a batch whose answer is known: all of it is applied.
@@ -160,15 +161,13 @@ class QueueSession:
         """Send what is held."""
         held = self._take_held()
         if held:
-            await self._send(held, 0, len(held))
+            for request in _requests(held, 0):
+                await self._write(request, len(request.operations))
         while len(self._unread) > UNREAD_MAX:
             await self._read()
 
-    async def _send(
-        self, operations: Sequence[queue_pb2.Operation], heads: int, applied: int | None
-    ) -> None:
+    async def _write(self, request: queue_service_pb2.ApplyRequest, applied: int | None) -> None:
         self._sequence += 1
-        request = queue_service_pb2.StreamRequest(operations=operations, heads=heads)
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
         request.stamp.traceparent = self.traceparent
@@ -178,7 +177,7 @@ class QueueSession:
             raise self._link.unavailable(error) from error
         self._unread.append(applied)
 
-    async def _read(self) -> queue_service_pb2.StreamResponse:
+    async def _read(self) -> queue_service_pb2.ApplyResponse:
         try:
             answer = await self._stream.read()
         except grpc.aio.AioRpcError as error:
@@ -187,7 +186,7 @@ class QueueSession:
             raise UnavailableError(
                 f"the scheduling queue at {self._link.address} did not answer in {DEADLINE_S} s"
             ) from error
-        if not isinstance(answer, queue_service_pb2.StreamResponse):
+        if not isinstance(answer, queue_service_pb2.ApplyResponse):
             raise UnavailableError(await self._why_ended())
         known = self._unread.popleft()
         if known is not None:
@@ -202,24 +201,34 @@ class QueueSession:
                 f"{known}, none of which it may refuse"
             )
 
-    async def dump(self) -> queue_pb2.QueueState:
-        """Return the queue's whole state, with all that was sent before."""
+    async def state(self) -> queue_pb2.QueueState:
+        """Return the queue's whole state, with all that was sent before.
+
+        Raises UnavailableError.
+        """
+        await self._settle()
+        request = session_pb2.GetStateRequest(stamp=self._stamp)
+        whole = queue_service_pb2.GetStateResponse()
+        try:
+            async for part in self._link.stub.GetState(request, timeout=DEADLINE_S):
+                whole.MergeFrom(part)
+        except grpc.aio.AioRpcError as error:
+            raise self._link.refusal(error) from error
+        return whole.state
+
+    async def _settle(self) -> None:
+        """Send what is held, and read every answer."""
         await self._flush()
         while self._unread:
             await self._read()
-        request = queue_service_pb2.DumpRequest(stamp=self._stamp)
-        answer = await self._link.stub.Dump(request, timeout=DEADLINE_S)
-        return answer.state
 
     async def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
         """Return the session saved, with all that was sent before. Raises UnavailableError."""
-        await self._flush()
-        while self._unread:
-            await self._read()
-        request = queue_service_pb2.CheckpointRequest(stamp=self._stamp)
+        await self._settle()
+        request = session_pb2.CheckpointSessionRequest(stamp=self._stamp)
         try:
-            answers = self._link.stub.Checkpoint(request, timeout=CHECKPOINT_S)
-            return [answer.chunk async for answer in answers]
+            chunks = self._link.stub.CheckpointSession(request, timeout=CHECKPOINT_S)
+            return [chunk async for chunk in chunks]
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
 
@@ -227,15 +236,15 @@ class QueueSession:
         """End the stream and forget the session."""
         await self._flush()
         await self._stream.done_writing()
-        request = queue_service_pb2.CloseSessionRequest(session=self._stamp.session)
-        await self._link.stub.CloseSession(request, timeout=DEADLINE_S)
+        request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
+        await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
 
     async def abandon(self) -> None:
         """Forget the session as well as that goes: its queue may have gone."""
         with contextlib.suppress(grpc.aio.AioRpcError):
             self._stream.cancel()
-            request = queue_service_pb2.CloseSessionRequest(session=self._stamp.session)
-            await self._link.stub.CloseSession(request, timeout=DEADLINE_S)
+            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
+            await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
 
     async def _why_ended(self) -> str:
         code, details = await self._stream.code(), await self._stream.details()
@@ -243,6 +252,19 @@ class QueueSession:
             f"the scheduling queue at {self._link.address} ended the stream with "
             f"{code.name}: {details or 'nothing more'}"
         )
+
+
+def _requests(
+    operations: Sequence[queue_pb2.Operation], heads: int
+) -> Sequence[queue_service_pb2.ApplyRequest]:
+    """Return a batch as the messages that it takes, the last of which asks for `heads`."""
+    whole = queue_service_pb2.ApplyRequest(operations=operations, heads=heads)
+    if len(operations) <= OPERATIONS_MAX and whole.ByteSize() <= PART_BYTES:
+        return (whole,)
+    cut = chunks(operations, count=OPERATIONS_MAX)
+    requests = [queue_service_pb2.ApplyRequest(operations=each) for each in cut]
+    requests[-1].heads = heads
+    return requests
 
 
 _OF_NO_PENDING_POD = frozenset(
@@ -271,10 +293,10 @@ def without_passing(operations: Sequence[queue_pb2.Operation]) -> list[queue_pb2
                 came.add(operation.add.pod.metadata.uid)
             case "commit_pop" if operation.commit_pop.pop.uid in came:
                 taken.add(operation.commit_pop.pop.uid)
-            case "done" if operation.done.pop.uid in taken:
-                gone.add(operation.done.pop.uid)
-            case "delete":
-                taken.discard(operation.delete.pod.uid)
+            case "done" if operation.done.uid in taken:
+                gone.add(operation.done.uid)
+            case "delete_pod":
+                taken.discard(operation.delete_pod.uid)
             case "commit_pop" | "done":
                 pass
             case kind if kind not in _OF_NO_PENDING_POD:
@@ -313,8 +335,8 @@ def _is_about(operation: queue_pb2.Operation, kind: str | None, pods: Container[
         case "add":
             return operation.add.pod.metadata.uid in pods
         case "done":
-            return operation.done.pop.uid in pods
-        case "delete":
-            return operation.delete.pod.uid in pods
+            return operation.done.uid in pods
+        case "delete_pod":
+            return operation.delete_pod.uid in pods
         case _:
             return False

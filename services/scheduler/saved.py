@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from reprieve.kube.v1alpha1 import node_pb2, object_pb2, pod_pb2, policy_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, policy_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import Pod
 from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube_messages import budget_to_message, node_to_message, pod_to_message
@@ -71,7 +71,7 @@ class Saved:
     config: scheduler_pb2.SchedulerConfig
     queue: Sequence[session_pb2.CheckpointChunk]
     edge: Edge
-    objects: Sequence[object_pb2.Object]
+    objects: Sequence[object_pb2.KubernetesObject]
     budgets: Sequence[policy_pb2.PodDisruptionBudget]
     state: object
     pods: Sequence[pod_pb2.Pod]
@@ -125,7 +125,7 @@ def fill(session: SchedulerSession, saved: Saved) -> None:
     session.resume(saved.pods, saved.edge)
 
 
-def _put_object(session: SchedulerSession, message: object_pb2.Object) -> None:
+def _put_object(session: SchedulerSession, message: object_pb2.KubernetesObject) -> None:
     change = decode_object(message, session.intake.decoder.interner, "object")
     if not isinstance(change, PutOther):
         raise TypeError("a pod, node or budget among the other objects")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf.empty_pb2 import Empty
 
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.config.scheduler import SchedulerConfiguration
 from services.rpc.checkpoint import (
     checkpoint_info,
@@ -20,11 +22,12 @@ from services.rpc.checkpoint import (
     write_checkpoint,
 )
 from services.rpc.errors import (
+    BusyError,
     FieldError,
-    PreconditionError,
     RefusalError,
-    StaleError,
+    SessionBrokenError,
 )
+from services.rpc.parts import split
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
@@ -37,7 +40,6 @@ from services.scheduler.configuration import (
     refuse_extenders,
 )
 from services.scheduler.core.registry import SERVED, Registry
-from services.scheduler.deciding import Deciding
 from services.scheduler.extenders.answers import Answers, Noting, Recorded
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.sources import Sources
@@ -67,123 +69,96 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self._sessions: Sessions[SchedulerSession] = Sessions(SERVICE)
         self._busy: set[SchedulerSession] = set()
 
-    async def Open(
-        self, request: service_pb2.OpenRequest, context: _Context
-    ) -> service_pb2.OpenResponse:
+    async def CreateSession(
+        self, request: service_pb2.CreateSessionRequest, context: _Context
+    ) -> service_pb2.Session:
         file = self._read(request.config)
         asked = queue_config_of(request.config, file)
-        options_of(request.config, file, asked.mode)
-        self._sessions.check_free(request.session)
+        options_of(request.config, file, asked.rules)
+        self._sessions.check_free()
         queue = await self._queue.open(asked)
         try:
             core = self._session(request.config, file, queue)
-            session = self._sessions.open(request.session, core)
+            session = self._sessions.create(core)
         except RefusalError:
             await queue.close()
             raise
-        return service_pb2.OpenResponse(
-            session=session.name,
-            epoch=session.epoch,
-            config=core.config,
-            warnings=file.warnings,
-            version=package_version(),
-            implementation=IMPLEMENTATION,
-            resumable=queue.resumable,
-            scheduler_names=core.core.scheduler_names,
-            windows=not core.extenders,
-        )
+        return _shown(session, file)
 
-    async def CloseSession(
-        self, request: service_pb2.CloseSessionRequest, context: _Context
-    ) -> service_pb2.CloseSessionResponse:
-        if not request.session:
-            raise FieldError("session", "is required")
-        session = self._sessions.close(request.session)
+    async def DeleteSession(
+        self, request: session_pb2.DeleteSessionRequest, context: _Context
+    ) -> Empty:
+        session = self._sessions.delete(request.session)
         if session is not None:
             _close(session.core.extenders)
             await session.core.queue.close()
-        return service_pb2.CloseSessionResponse()
+        return Empty()
 
     async def RunRound(
         self, request: service_pb2.RunRoundRequest, context: _Context
     ) -> service_pb2.RunRoundResponse:
-        answers = [answer async for answer in self._round(request, ())]
-        return service_pb2.RunRoundResponse(outcomes=answers[0].outcomes[0])
+        whole = service_pb2.RunRoundResponse()
+        async for answer in self._round(request):
+            whole.MergeFrom(answer)
+        return whole
 
-    async def Stream(
-        self, request_iterator: AsyncIterator[service_pb2.StreamRequest], context: _Context
-    ) -> AsyncIterator[service_pb2.StreamResponse]:
+    async def StreamingRunRound(
+        self, request_iterator: AsyncIterator[service_pb2.RunRoundRequest], context: _Context
+    ) -> AsyncIterator[service_pb2.RunRoundResponse]:
         async for request in request_iterator:
-            async for answer in self._round(request, request.window):
+            async for answer in self._round(request):
                 yield answer
 
-    async def Evaluate(
-        self, request: service_pb2.EvaluateRequest, context: _Context
-    ) -> service_pb2.EvaluateResponse:
-        file = self._read(request.config)
-        extenders = _extenders(request.config, file, Sources(), Answers())
-        options = options_of(request.config, file, "v1.34", extenders)
-        deciding = Deciding(blocks=bool(extenders))
-        try:
-            found = await deciding.run(
-                lambda: evaluation.evaluate(request, options, self._registry)
-            )
-        finally:
-            _close(extenders)
-        return service_pb2.EvaluateResponse(evaluation=found)
-
-    async def EvaluatePending(
-        self, request: service_pb2.EvaluatePendingRequest, context: _Context
-    ) -> service_pb2.EvaluatePendingResponse:
+    async def EvaluatePod(
+        self, request: service_pb2.EvaluatePodRequest, context: _Context
+    ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
         session = self._sessions.get(request.stamp)
         found = await session.core.deciding.run(lambda: _evaluated(session, request))
-        state = await session.core.queue.dump()
+        state = await session.core.queue.state()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
-        return service_pb2.EvaluatePendingResponse(evaluation=found, entry=entry)
+        answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
+        for part in split(answer):
+            yield part
 
-    async def Dump(
-        self, request: service_pb2.DumpRequest, context: _Context
-    ) -> service_pb2.DumpResponse:
+    async def GetState(
+        self, request: session_pb2.GetStateRequest, context: _Context
+    ) -> AsyncIterator[service_pb2.GetStateResponse]:
         session = self._sessions.get(request.stamp)
         state = await session.core.deciding.run(
             lambda: evaluation.state_of(session.core, session.at_ns)
         )
-        state.queue.CopyFrom(await session.core.queue.dump())
-        return service_pb2.DumpResponse(state=state)
+        state.queue.CopyFrom(await session.core.queue.state())
+        for part in split(service_pb2.GetStateResponse(state=state)):
+            yield part
 
-    async def Checkpoint(
-        self, request: service_pb2.CheckpointRequest, context: _Context
-    ) -> AsyncIterator[service_pb2.CheckpointResponse]:
+    async def CheckpointSession(
+        self, request: session_pb2.CheckpointSessionRequest, context: _Context
+    ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         session = self._sessions.get(request.stamp)
         with self._alone(session):
             info = checkpoint_info(SERVICE, session)
             queue = await session.core.queue.checkpoint()
             state = session_to_json(session.core, queue)
         for chunk in write_checkpoint(info, state):
-            yield service_pb2.CheckpointResponse(chunk=chunk)
+            yield chunk
 
-    async def Restore(
-        self, request_iterator: AsyncIterator[service_pb2.RestoreRequest], context: _Context
-    ) -> service_pb2.RestoreResponse:
-        chunks = (request.chunk async for request in request_iterator)
-        info, plain = await read_checkpoint(SERVICE, chunks)
-        replaced = self._sessions.find(info.session)
+    async def RestoreSession(
+        self, request_iterator: AsyncIterator[session_pb2.CheckpointChunk], context: _Context
+    ) -> service_pb2.Session:
+        info, plain = await read_checkpoint(SERVICE, request_iterator)
         core = await self._restored(plain)
         try:
             session = restore_session(self._sessions, info, core)
         except RefusalError:
             await core.queue.close()
             raise
-        if replaced is not None:
-            _close(replaced.core.extenders)
-            await replaced.core.queue.abandon()
-        return service_pb2.RestoreResponse(session=session.name, epoch=session.epoch)
+        return _shown(session, self._read(core.config))
 
     async def _restored(self, plain: object) -> SchedulerSession:
         """Return the session that a checkpoint stands for, with its queue's."""
         with reading_state(SERVICE):
             saved = saved_session(plain)
-        queue = await self._queue.restore(saved.queue, saved.config.queue)
+        queue = await self._queue.restore(saved.queue)
         try:
             with reading_state(SERVICE):
                 core = self._session(saved.config, self._read(saved.config), queue)
@@ -203,7 +178,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         sources, answers = Sources(), Answers()
         extenders = _extenders(config, file, sources, answers)
         try:
-            options = options_of(config, file, queue.config.mode, extenders)
+            options = options_of(config, file, queue.config.rules, extenders)
         except RefusalError:
             _close(extenders)
             raise
@@ -226,14 +201,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return file
 
     async def _round(
-        self,
-        request: service_pb2.RunRoundRequest | service_pb2.StreamRequest,
-        window: Sequence[service_pb2.Foreseen],
-    ) -> AsyncIterator[service_pb2.StreamResponse]:
+        self, request: service_pb2.RunRoundRequest
+    ) -> AsyncIterator[service_pb2.RunRoundResponse]:
         """Run a round alone in its session, and those of its window; answer in parts."""
         session = self._sessions.get(request.stamp)
-        repeated = session.repeated(request.stamp)
-        if isinstance(repeated, list):
+        repeated: list[service_pb2.RunRoundResponse] | None = session.repeated(request)
+        if repeated is not None:
             for answer in repeated:
                 yield answer
             return
@@ -241,26 +214,26 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             raise FieldError("round", "is required")
         session.check_time("round.at_ns", request.round.at_ns)
         session.core.queue.traceparent = request.stamp.traceparent
-        answers = [service_pb2.StreamResponse(sequence=request.stamp.sequence)]
+        answers = [service_pb2.RunRoundResponse(sequence=request.stamp.sequence)]
         with self._alone(session):
-            async for outcomes in session.core.run(request.round, window):
+            async for outcomes in session.core.run(request.round, request.window):
                 if len(answers[-1].outcomes) == ROUNDS_PER_ANSWER:
                     yield answers[-1]
-                    answers.append(service_pb2.StreamResponse(sequence=request.stamp.sequence))
+                    answers.append(service_pb2.RunRoundResponse(sequence=request.stamp.sequence))
                 answers[-1].outcomes.append(outcomes)
-        session.advance(request.stamp, session.core.at_ns, answers)
+        session.advance(request, session.core.at_ns, answers)
         yield answers[-1]
 
     @contextlib.contextmanager
     def _alone(self, session: Session[SchedulerSession]) -> Iterator[None]:
         """Keep others out of a session meanwhile. Raises a refusal where it is not free."""
         if session.core.broken:
-            raise PreconditionError(
-                f"session {session.name!r} broke half-way through a round "
-                f"({session.core.broken}): restore it from a checkpoint, or open a new one"
+            raise SessionBrokenError(
+                f"the session broke half-way through a round ({session.core.broken}): restore it "
+                "from a checkpoint, or create a new one"
             )
         if session.core in self._busy:
-            raise StaleError(f"a round of session {session.name!r} is being run: wait for it")
+            raise BusyError("a round of the session is being run: wait for it")
         self._busy.add(session.core)
         try:
             yield
@@ -279,10 +252,24 @@ def _extenders(
 
 
 def _evaluated(
-    session: Session[SchedulerSession], request: service_pb2.EvaluatePendingRequest
+    session: Session[SchedulerSession], request: service_pb2.EvaluatePodRequest
 ) -> scheduler_pb2.Evaluation:
     session.core.answers.begin(request.pod.uid, request.attempt)
-    return evaluation.evaluate_pending(session.core.core, request, session.at_ns)
+    return evaluation.evaluate_pod(session.core.core, request, session.at_ns)
+
+
+def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> service_pb2.Session:
+    core = session.core
+    return service_pb2.Session(
+        session=session.name,
+        config=core.config,
+        warnings=file.warnings,
+        version=package_version(),
+        implementation=IMPLEMENTATION,
+        resumable=core.queue.resumable,
+        scheduler_names=core.core.scheduler_names,
+        windows=not core.extenders,
+    )
 
 
 def _close(extenders: Iterable[Connected]) -> None:

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
 
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError
+from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
 from services.scheduler.codec import MAY_WAIT, head_from_message
@@ -48,7 +49,7 @@ class Edge:
     at_ns: int
     heads: Sequence[Head]
     uids: Sequence[tuple[tuple[str, str], str]]
-    wakeup_ns: int
+    wakeup_ns: int | None
     cycle: int
     is_empty: bool
 
@@ -86,7 +87,7 @@ class SchedulerSession:
         self.at_ns = -(2**63)
         self._batch = Batch(self.intake.encoder, self.at_ns)
         self._heads: Sequence[Head] = ()
-        self._wakeup_ns = 0
+        self._wakeup_ns: int | None = None
         self._cycle = 0
         self._is_empty = True
         self.broken = ""
@@ -180,7 +181,7 @@ class SchedulerSession:
                     self._heads, self._is_empty = foreseen, not foreseen
                 else:
                     left -= await self._exchange(operations, outcomes)
-            if not self._heads or (left < most and self.deciding.is_due):
+            if not self._heads or (left < most and self._must_answer(outcomes)):
                 break
             count = min(self._batch_size, left)
             await self._decide(self._heads[:count], round_.at_ns)
@@ -188,6 +189,10 @@ class SchedulerSession:
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
+
+    def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
+        """Tell whether deciding took long, or the answer has become large."""
+        return self.deciding.is_due or outcomes.ByteSize() > PART_BYTES
 
     def _is_foregone(self) -> bool:
         """Tell whether the queue's answer to what was decided is known: it is empty then.
@@ -198,7 +203,7 @@ class SchedulerSession:
         return (
             0 < shown < self._batch_size
             and shown == len(self._batch)
-            and not self._wakeup_ns
+            and self._wakeup_ns is None
             and self._batch.all_bound
         )
 
@@ -215,8 +220,8 @@ class SchedulerSession:
             match operation.WhichOneof("operation"):
                 case "add" if not (operation.add.gates or operation.add.sort_key):
                     added[operation.add.pod.metadata.uid] = operation.at_ns
-                case "delete":
-                    added.pop(operation.delete.pod.uid, None)
+                case "delete_pod":
+                    added.pop(operation.delete_pod.uid, None)
                 case "done":
                     pass
                 case _:
@@ -244,10 +249,12 @@ class SchedulerSession:
         taken_ns = perf_counter_ns() - began
         outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
         outcomes.queue_exchanges += 1
-        outcomes.next_wakeup_ns = reply.next_wakeup_ns
         self._heads = [*map(head_from_message, reply.heads)]
-        self._wakeup_ns = reply.next_wakeup_ns
-        self._is_empty = not reply.heads and not reply.next_wakeup_ns
+        self._wakeup_ns = reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None
+        outcomes.ClearField("next_wakeup_ns")
+        if self._wakeup_ns is not None:
+            outcomes.next_wakeup_ns = self._wakeup_ns
+        self._is_empty = not reply.heads and self._wakeup_ns is None
         self.core.undo(self._batch.take_back(reply))
         return self._settle(outcomes)
 

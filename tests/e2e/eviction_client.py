@@ -13,9 +13,9 @@ from queue import SimpleQueue
 import grpc
 
 from replay.conform.eviction import DEADLINE_S, EvictionSession
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.session.v1beta1 import session_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -10,8 +10,8 @@ from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.runner import Finished, Settings, run_replay
 from replay.world.models import Models
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.sampling import Sampling
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ from benchmarks.rows import ROWS, chosen
 from benchmarks.workloads import scheduler_perf
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.e2e.replays import SHARED
 
 PERF = SHARED / "traces" / "scheduler_perf"

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 from replay.backends.processes import EmbeddedServices
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from tests.e2e.commands import (
     INTERRUPTED,
     LOOP,

@@ -14,7 +14,7 @@ from replay.compare.comparison import Comparison, Outcome, Report
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Kind
 from replay.compare.run import CompareSettings, JudgingScheduler, compare_recorded
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.commands import REFUSED, reprieve
 from tests.e2e.replays import SHARED
 from tests.unit.compare.builders import FIT, node, pod, preempted_event, victim, write

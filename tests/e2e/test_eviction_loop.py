@@ -9,7 +9,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.runner import Finished, Settings, run_replay
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
 from tests.e2e.replays import DEMOS, NO_SPANS
 
 TRACE = DEMOS / "eviction-loop.jsonl"

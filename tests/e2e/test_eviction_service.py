@@ -14,14 +14,14 @@ from grpc_status import rpc_status
 
 from replay.conform.eviction import DEADLINE_S
 from replay.conform.eviction_scripts import pod_message
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.eviction.v1alpha1.eviction_service_pb2_grpc import EvictionServiceStub
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.eviction.v1beta1.eviction_service_pb2_grpc import EvictionServiceStub
+from reprieve.session.v1beta1 import session_pb2
 from tests.e2e.eviction_client import Client, running_eviction
 
 pytestmark = pytest.mark.e2e
-FULL_NAME = "reprieve.eviction.v1alpha1.EvictionService"
+FULL_NAME = "reprieve.eviction.v1beta1.EvictionService"
 S = 1_000_000_000
 GI = 1 << 30
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

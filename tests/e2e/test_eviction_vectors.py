@@ -11,8 +11,8 @@ import pytest
 from replay.conform.eviction import eviction_difference
 from replay.conform.eviction_scripts import ScriptedNode, config_message, step_difference
 from replay.conform.vectors import Json
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from tests.e2e.eviction_client import Client, running_eviction
 from tests.eviction_scripts import scripts
 

@@ -24,9 +24,9 @@ from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.results.run_directory import HISTORY, RunDirectory
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
-from reprieve.queue.v1alpha1.queue_pb2 import QueueConfig
-from reprieve.scheduler.v1alpha1.scheduler_pb2 import SchedulerConfig as Config
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.queue.v1beta1.queue_pb2 import QueueConfig
+from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import DEMOS, NO_SPANS, run, trace
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ from replay.results import checkpoints
 from replay.results.checkpoints import checkpoints_in
 from replay.results.run_directory import RunDirectory
 from replay.world.models import Models
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e

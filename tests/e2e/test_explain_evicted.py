@@ -18,8 +18,8 @@ from replay.explain.target import Wish
 from replay.generate.workload import SECOND_NS
 from replay.results.errors import RunError
 from replay.results.run_directory import RunDirectory
-from reprieve.kube.v1alpha1 import node_pb2, object_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2, object_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from tests.e2e.replays import run
 
@@ -36,7 +36,7 @@ def records() -> list[trace_pb2.Record]:
     node.metadata.name = "n1"
     for amounts in (node.status.capacity, node.status.allocatable):
         amounts.update({"cpu": "4", "memory": "4Gi", "pods": "110"})
-    told = [trace_pb2.Record(create=object_pb2.Object(node=node))]
+    told = [trace_pb2.Record(create=object_pb2.KubernetesObject(node=node))]
     for name, mib, priority in (("static", 1500, 0), ("greedy", 2550, 5)):
         usage, created = trace_pb2.Record(), trace_pb2.Record()
         usage.usage.id = 1 + len(told)
@@ -147,7 +147,7 @@ def test_other_evictions_are_put_into_words_too() -> None:
         threshold="nodefs.inodesFree<5% grace=1m30s min_reclaim=1k",
         available=40_000,
         capacity=1_000_000,
-        grace_period_s=None,
+        grace_period_seconds=None,
         message="The node was low on resource: inodes. ",
         rank=2,
         ranked_pods=30,
@@ -173,7 +173,7 @@ def test_other_evictions_are_put_into_words_too() -> None:
         threshold="",
         available=None,
         capacity=None,
-        grace_period_s=1,
+        grace_period_seconds=1,
         message="Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
         rank=0,
         ranked_pods=0,

@@ -17,8 +17,8 @@ from replay.cli.main import command
 from replay.results.run_directory import RunDirectory
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as scheduler_rpc
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from tests.e2e.replays import DEMOS, NO_SPANS, trace
 
 pytestmark = pytest.mark.e2e

@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e

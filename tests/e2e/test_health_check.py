@@ -33,7 +33,7 @@ def test_a_service_that_serves_is_healthy() -> None:
     """The server as a whole and the proto's service both answer SERVING."""
     with running_eviction() as (_, channel):
         assert why_not_serving(channel, service="", timeout_s=DEADLINE_S) is None
-        name = "reprieve.eviction.v1alpha1.EvictionService"
+        name = "reprieve.eviction.v1beta1.EvictionService"
         assert why_not_serving(channel, service=name, timeout_s=DEADLINE_S) is None
 
 

@@ -11,13 +11,13 @@ from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as queue_rpc
-from reprieve.queue.v1alpha1.queue_service_pb2_grpc import SchedulingQueueServiceStub
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as rpc
-from reprieve.scheduler.v1alpha1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as queue_rpc
+from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
+from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel
 from services.telemetry.sampling import Sampling
 from tests.e2e.random_world import RandomWorld
@@ -90,7 +90,7 @@ def test_a_refusal_has_the_status_that_it_has_over_grpc(
     stamp = session_pb2.Stamp(session="nobody's", epoch=1, sequence=1)
     found = []
     for embedded in (services, here):
-        queue = SchedulingQueueServiceStub(channel(embedded.addresses["queue"]))
+        queue = QueueServiceStub(channel(embedded.addresses["queue"]))
         scheduler = SchedulerServiceStub(channel(embedded.addresses["scheduler"]))
         calls = (
             lambda stub=queue: stub.Dump(queue_rpc.DumpRequest(stamp=stamp)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import run
 from tests.e2e.test_pressure import S, container, records
 

@@ -9,8 +9,8 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.runner import Finished
-from reprieve.kube.v1alpha1 import object_ref_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import run
 
 S = 1_000_000_000
@@ -122,7 +122,7 @@ def test_the_pods_of_a_node_that_goes_are_replaced_a_minute_later(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The scheduler knows them on a node that is not there until then."""
-    node = object_ref_pb2.ObjectRef(kind="Node", name="a")
+    node = meta_pb2.ObjectReference(kind="Node", name="a")
     gone = trace_pb2.Record(at_ns=30 * S, delete=trace_pb2.Delete(object=node))
     finished = play(here, tmp_path, "", gone)
     lost = {at_s for at_s, cause in removed(finished) if cause == "node-lost"}

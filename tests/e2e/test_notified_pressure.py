@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.runner import Settings, run_replay
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
 from tests.e2e.replays import NO_SPANS
 from tests.e2e.test_pressure import LEAK_S, S, records
 

@@ -9,8 +9,8 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.runner import Finished
 from replay.world.replay import End
-from reprieve.kube.v1alpha1 import node_pb2, object_pb2, pod_pb2, workloads_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import bindings, run
 
 S = 1_000_000_000
@@ -19,13 +19,13 @@ LEAK_S, SECOND_NODE_S = 63, 30
 TAINT = "node.kubernetes.io/memory-pressure"
 
 
-def node(name: str) -> object_pb2.Object:
+def node(name: str) -> object_pb2.KubernetesObject:
     """Return a node of 4 GiB."""
     made = node_pb2.Node()
     made.metadata.name = name
     for amounts in (made.status.capacity, made.status.allocatable):
         amounts.update({"cpu": "4", "memory": "4Gi", "pods": "110"})
-    return object_pb2.Object(node=made)
+    return object_pb2.KubernetesObject(node=made)
 
 
 def usage(id_: int, *segments: tuple[int, int]) -> trace_pb2.UsageProfile:
@@ -70,7 +70,7 @@ def records() -> list[trace_pb2.Record]:
         made.owner.kind, made.owner.namespace, made.owner.name = "ReplicaSet", "default", "leaky"
         made.ordinal, made.name, made.life.usage_id = ordinal, f"leaky-{ordinal}", usage_id
         told.append(record)
-    told.append(trace_pb2.Record(create=object_pb2.Object(replica_set=leaky())))
+    told.append(trace_pb2.Record(create=object_pb2.KubernetesObject(replica_set=leaky())))
     told.append(trace_pb2.Record(at_ns=SECOND_NODE_S * S, create=node("n2")))
     for sequence, record in enumerate(told, 1):
         record.sequence = sequence
@@ -130,7 +130,7 @@ def test_the_condition_stands_on_the_node_with_its_taint_while_it_holds(
 ) -> None:
     """A replay that stops in between shows both; one that goes on shows neither."""
     stopped = [
-        trace_pb2.Record(header=trace_pb2.Header(format_version=1, window_end_ns=200 * S)),
+        trace_pb2.Record(header=trace_pb2.Header(format_version=2, window_end_ns=200 * S)),
         *records(),
     ]
     for trace, shown in ((stopped, True), (records(), False)):

@@ -17,20 +17,20 @@ from grpc_status import rpc_status
 
 from replay.conform.queue import DEADLINE_S, StreamClient, UnaryClient, operation
 from replay.conform.queue_scripts import pod_message
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.session.v1beta1 import session_pb2
 from services.queue.config_codec import DEFAULT_MODE
 from tests.e2e.queue_clients import running_queue
 
 pytestmark = pytest.mark.e2e
-FULL_NAME = "reprieve.queue.v1alpha1.SchedulingQueueService"
+FULL_NAME = "reprieve.queue.v1beta1.QueueService"
 S = 1_000_000_000
 OLDER = queue_pb2.QueueConfig(mode="v1.20")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 Op = queue_pb2.Operation
-POP, REF, META = session_pb2.PopId, session_pb2.PodRef, meta_pb2.ObjectMeta
+POP, REF, META = session_pb2.PopId, meta_pb2.ObjectReference, meta_pb2.ObjectMeta
 NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
 
 

@@ -17,9 +17,9 @@ from replay.conform.queue_scripts import (
     difference_of,
     seen_result,
 )
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from tests.e2e.queue_clients import running_queue
 from tests.golden.test_queue_vectors import load
@@ -146,6 +146,6 @@ class Foretold:
         """Refuse: nothing has been done yet."""
         raise NotImplementedError
 
-    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
         """Refuse: nothing has been done yet."""
         raise NotImplementedError(node_name)

@@ -15,10 +15,10 @@ from replay.importers.kinds import to_object
 from replay.results.attempts import one_by_one
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel
 from tests.e2e.random_world import RandomWorld, forget_times
 from tests.e2e.replays import NO_SPANS

@@ -11,8 +11,8 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from tests.e2e.commands import REFUSED, reprieve
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

@@ -14,11 +14,11 @@ from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
 from replay.results.attempts import one_by_one
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_pb2, scheduler_service_pb2_grpc
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 SECOND_NS = 1_000_000_000
 
@@ -307,7 +307,7 @@ def test_a_session_name_in_use_opens_no_session_of_the_queue(
 ) -> None:
     """The queue makes its names up in order, so that a leaked session would show as a gap."""
     with grpc.insecure_channel(services.addresses["queue"]) as channel:
-        queue = queue_service_pb2_grpc.SchedulingQueueServiceStub(channel)
+        queue = queue_service_pb2_grpc.QueueServiceStub(channel)
         first = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
         with pytest.raises(grpc.RpcError) as caught:
             caller.stub.Open(service_pb2.OpenRequest(session=caller.stamp.session), timeout=10)
@@ -437,5 +437,5 @@ def test_evaluate_tells_every_verdict_without_a_session(caller: Caller) -> None:
 def test_the_service_answers_health_checks(caller: Caller) -> None:
     """grpc.health.v1, for the service by its full name."""
     stub = health_pb2_grpc.HealthStub(caller.channel)
-    request = health_pb2.HealthCheckRequest(service="reprieve.scheduler.v1alpha1.SchedulerService")
+    request = health_pb2.HealthCheckRequest(service="reprieve.scheduler.v1beta1.SchedulerService")
     assert stub.Check(request, timeout=10).status == health_pb2.HealthCheckResponse.SERVING

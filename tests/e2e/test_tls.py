@@ -15,7 +15,7 @@ from replay.backends.services import SchedulerService
 from replay.importers.registry import open_trace
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.rpc.client import ClientTls, channel
 from services.rpc.health_check import why_not_serving
 from tests.e2e.replays import DEMOS, NO_SPANS

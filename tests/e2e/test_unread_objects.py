@@ -9,8 +9,8 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.importers.kinds import to_object
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.core.options import Options
 from services.scheduler.core.queue_steps import ClusterEvent
 from services.scheduler.core.rules import QUEUE_RULES, RULES

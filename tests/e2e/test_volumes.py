@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.test_scheduler_service import Caller, add_node, add_pod, pod
 
 pytestmark = pytest.mark.e2e

@@ -17,9 +17,9 @@ from replay.runner import Finished
 from replay.world import rounds, windows
 from replay.world.models import Models
 from replay.world.windows import Windows
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1.scheduler_service_pb2 import Foreseen
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_extenders import extender
@@ -52,7 +52,7 @@ def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:
     nodes = [make_node(f"n{index}", "16Gi") for index in range(random.randrange(3, 8))]
     for index, node in enumerate(nodes):
         node.metadata.labels["zone"] = f"z{index % 3}"
-    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
     records += [create(make_class(f"tier{tier}", 100 * tier)) for tier in range(3)]
     records += [create(node) for node in nodes]
     records += _templates(random)
@@ -268,7 +268,7 @@ def test_windows_are_long_where_pods_are_their_own(
     services: EmbeddedServices, tmp_path: Path, told: list[int]
 ) -> None:
     """Over gRPC: hundreds of pods in a few messages, their starts and ends among them."""
-    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
     records += [create(make_node(f"n{index}", "64Gi")) for index in range(20)]
     for number in range(700):
         record = create_pod(make_pod(f"p{number}"), start_delay_ns=S, service_time_ns=30 * S)
@@ -283,7 +283,7 @@ def test_windows_are_short_where_pods_are_refused_again_and_again(
     here: EmbeddedServices, tmp_path: Path, told: list[int]
 ) -> None:
     """Each preempts before it is bound; little is foreseen in vain."""
-    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
     records += [create(make_node(f"n{index}", "1Gi")) for index in range(40)]
     records += [create_pod(make_pod(f"low{number}", grace_s=1)) for number in range(40)]
     for number in range(40):
@@ -299,7 +299,7 @@ def test_a_window_ends_before_more_waits_than_a_message_holds(
     here: EmbeddedServices, tmp_path: Path, told: list[int]
 ) -> None:
     """Thousands of pods end between two that come: the world tells of that by itself."""
-    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=1))]
+    records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
     records += [create(make_node(f"n{index}", "256Gi")) for index in range(25)]
     for number, at_s in enumerate([*[0] * 2100, 5, 60, 61]):
         pod = make_pod(f"p{number}")

@@ -16,7 +16,7 @@ from replay.importers.registry import open_trace
 from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import Report, validate
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"
 _PERF = _TRACES / "scheduler_perf"

@@ -15,7 +15,7 @@ from replay.importers.registry import open_trace, recognise
 from replay.trace.reader import OrderCheck, read
 from replay.trace.validate import Report, validate
 from replay.trace.writer import write
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _TRACES = Path(__file__).resolve().parents[2] / ".." / "shared" / "traces"
 _RECORDINGS = _TRACES / "recordings"

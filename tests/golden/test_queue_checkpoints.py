@@ -10,13 +10,14 @@ import pytest
 from google.protobuf.message import Message
 
 from replay.conform.queue_scripts import ScriptedQueue, config_message, difference_of
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.session.v1beta1 import session_pb2
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.metrics import QueueMetrics
 from services.queue.saved import session_from_plain, session_to_json
-from services.queue.servicer import SchedulingQueueServicer
+from services.queue.servicer import QueueServicer
 from tests.golden.test_queue_vectors import load
 
 _Answer = TypeVar("_Answer")
@@ -37,7 +38,7 @@ class ForgetfulClient:
     """A session in this process that is saved and restored before each operation."""
 
     def __init__(self, config: queue_pb2.QueueConfig) -> None:
-        self._servicer = SchedulingQueueServicer()
+        self._servicer = QueueServicer()
         request = pb.OpenRequest(session="s", config=config)
         answered(self._servicer.Open(request, None))  # type: ignore[arg-type] # no handler reads its context
         self._sequence = 0
@@ -62,7 +63,7 @@ class ForgetfulClient:
         dumping = self._servicer.Dump(pb.DumpRequest(stamp=stamp), None)  # type: ignore[arg-type] # no handler reads its context
         return answered(dumping).state
 
-    def nominated(self, node_name: str) -> list[session_pb2.PodRef]:
+    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
         """Return a node's nominations."""
         stamp = session_pb2.Stamp(session="s", epoch=1)
         request = pb.ListNominatedRequest(stamp=stamp, node_name=node_name)

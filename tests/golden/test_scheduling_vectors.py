@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replay.conform.scheduling import NOW_NS, Json, differences, request_of
-from reprieve.kube.v1alpha1 import object_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_service_pb2 as service_pb2
+from reprieve.kube.v1beta1 import object_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
 from services.rpc.kube_codec import pod_from_message
 from services.rpc.kube_spec import PodSpecInterner
@@ -68,7 +68,7 @@ class Detour:
         request.pod.uid = self.pending.uid
         return evaluate_pending(self.scheduler, request, NOW_NS)
 
-    def _decoded(self, message: object_pb2.Object) -> Change:
+    def _decoded(self, message: object_pb2.KubernetesObject) -> Change:
         return decode_object(message, self._interner, "object")
 
     def _put(self, change: Change) -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from replay.world.growth import Growth, UsageRule
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
-from reprieve.eviction.v1alpha1 import eviction_pb2
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.eviction.servicer import EvictionServicer
 from tests.unit.world.builders import S
 

@@ -13,11 +13,13 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import NODE_ACTION_TYPE_DRAIN, Decision, NodeAction
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import NODE_ACTION_TYPE_DRAIN, Decision, NodeAction
 from services.rpc.kube_json import parse, to_json, to_proto3_json
 
-_KINDS = [type(getattr(Object(), field.name)) for field in Object.DESCRIPTOR.fields]
+_KINDS = [
+    type(getattr(KubernetesObject(), field.name)) for field in KubernetesObject.DESCRIPTOR.fields
+]
 _KINDS.append(Decision)
 _TEXTS = st.text(st.characters(codec="utf-8"), max_size=6)
 _SCALARS: dict[int, st.SearchStrategy[Any]] = {

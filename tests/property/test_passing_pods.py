@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.scheduler.queue_client import without_passing
 from tests.unit.queue.test_servicer import Harness
 
@@ -22,9 +22,9 @@ LIVES = st.lists(
 )
 
 
-def ref(number: int) -> session_pb2.PodRef:
+def ref(number: int) -> meta_pb2.ObjectReference:
     """Return a pod's name."""
-    return session_pb2.PodRef(uid=f"uid-{number}", namespace="ns", name=f"p-{number}")
+    return meta_pb2.ObjectReference(uid=f"uid-{number}", namespace="ns", name=f"p-{number}")
 
 
 def told(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:

@@ -37,11 +37,11 @@ from replay.importers.registry import open_trace
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
 from replay.world.workloads.daemon_sets import target
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.workloads_pb2 import Job
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.workloads_pb2 import Job
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_kinds import object_to_json
 from tests.property.test_world import RandomScheduler, check_places
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
@@ -103,7 +103,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         record.header.ClearField("window_end_ns") if record.HasField("header") else None
         record.pod_create.ClearField("life") if record.HasField("pod_create") else None
         record.controller_pod.ClearField("life") if record.HasField("controller_pod") else None
-    made = [Object(daemon_set=make_daemon_set())]
+    made = [KubernetesObject(daemon_set=make_daemon_set())]
     for number in range(2):
         numbered = make_stateful_set(f"db{number}", random.randrange(1, 4))
         numbered.spec.min_ready_seconds = random.choice([0, 20])
@@ -112,7 +112,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         job.spec.completion_mode = random.choice(["Indexed", "NonIndexed"])
         annotations = job.spec.template.metadata.annotations
         annotations["reprieve/service-time"] = f"{random.randrange(5, 50)}s"
-        made += [Object(stateful_set=numbered), Object(job=job)]
+        made += [KubernetesObject(stateful_set=numbered), KubernetesObject(job=job)]
     for each in made:
         at_ns = random.randrange(options.window_ns)
         records.append(trace_pb2.Record(at_ns=at_ns, create=each))
@@ -121,7 +121,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
     for _ in range(8):
         record = trace_pb2.Record(at_ns=random.randrange(options.window_ns))
         if random.random() < 0.6:
-            ref = ObjectRef(kind="Pod", namespace="default", name=random.choice(names))
+            ref = ObjectReference(kind="Pod", namespace="default", name=random.choice(names))
             record.delete.object.CopyFrom(ref)
         else:
             record.update.deployment.CopyFrom(random.choice(deployments))
@@ -148,22 +148,22 @@ def played(
     return replay, log
 
 
-def printed(replay: Replay, records: list[trace_pb2.Record]) -> list[Object]:
+def printed(replay: Replay, records: list[trace_pb2.Record]) -> list[KubernetesObject]:
     """Return what the API server of a world would list; controllers as users last wrote them."""
     cluster = replay.cluster
     objects = [
-        *(Object(pod=each.message) for each in cluster.pods.values()),
-        *(Object(node=each) for each in cluster.nodes.values()),
-        *(Object(pod_disruption_budget=each) for each in cluster.budgets.values()),
-        *(Object(deployment=each) for each in cluster.deployments.values()),
-        *(Object(replica_set=each) for each in cluster.replica_sets.values()),
+        *(KubernetesObject(pod=each.message) for each in cluster.pods.values()),
+        *(KubernetesObject(node=each) for each in cluster.nodes.values()),
+        *(KubernetesObject(pod_disruption_budget=each) for each in cluster.budgets.values()),
+        *(KubernetesObject(deployment=each) for each in cluster.deployments.values()),
+        *(KubernetesObject(replica_set=each) for each in cluster.replica_sets.values()),
     ]
     for record in records:
         match record.create.WhichOneof("object"):
             case "priority_class" | "stateful_set" | "daemon_set":
                 objects.append(record.create)
             case "job":
-                objects.append(Object(job=_with_status(replay, record.create.job)))
+                objects.append(KubernetesObject(job=_with_status(replay, record.create.job)))
     for each in objects:
         meta = getattr(each, each.WhichOneof("object") or "").metadata
         if not meta.HasField("creation_timestamp"):

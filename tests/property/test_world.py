@@ -17,9 +17,9 @@ from replay.world.cluster import Cluster
 from replay.world.models import Models
 from replay.world.pod_record import controller_uid
 from replay.world.replay import Limits, Replay
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.budget import IntOrPercent
 from services.rpc.kube_codec import budget_from_message
 
@@ -207,10 +207,10 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
         match random.randrange(5):
             case 0:
                 name = f"node-{random.randrange(options.nodes):04d}"
-                record.delete.object.CopyFrom(ObjectRef(kind="Node", name=name))
+                record.delete.object.CopyFrom(ObjectReference(kind="Node", name=name))
             case 1:
                 name = random.choice(names)
-                ref = ObjectRef(kind="Pod", namespace="default", name=name)
+                ref = ObjectReference(kind="Pod", namespace="default", name=name)
                 record.delete.object.CopyFrom(ref)
                 record.delete.grace_period_s = random.choice([0, 1, 30])
             case 2:
@@ -227,7 +227,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
                 record.update.deployment.spec.replicas = random.randrange(8)
             case _:
                 name = random.choice(deployments).metadata.name
-                ref = ObjectRef(kind="Deployment", namespace="default", name=name)
+                ref = ObjectReference(kind="Deployment", namespace="default", name=name)
                 record.delete.object.CopyFrom(ref)
         records.append(record)
     return sorted(records, key=lambda each: each.at_ns)

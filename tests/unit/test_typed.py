@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import orjson
 import pytest
 
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import meta_pb2
 from services.typed import DataError, Places, Reading, write
 
 Plain = dict[str, "Plain"] | list["Plain"] | str | int | None
@@ -43,7 +43,7 @@ class Tree:
     by_colour: Mapping[Colour, int] = field(default_factory=dict)
     labels: Annotated[Mapping[str, str], '{"a": "b"}'] = field(default_factory=dict)
     weights: Sequence[float] = ()
-    refs: Sequence[session_pb2.PodRef] = ()
+    refs: Sequence[meta_pb2.ObjectReference] = ()
     plain: Plain = None
     limit: int | None = 5
 
@@ -56,7 +56,7 @@ TREE = Tree(
     by_colour={Colour.RED: 3},
     labels=MappingProxyType({"a": "b"}),
     weights=(0.5, 2),
-    refs=(session_pb2.PodRef(uid="u"),),
+    refs=(meta_pb2.ObjectReference(uid="u"),),
     plain=[{"a": [1]}, "b"],
     limit=None,
 )

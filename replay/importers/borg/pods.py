@@ -13,11 +13,11 @@ from replay.importers.borg import events as ev
 from replay.importers.made_objects import NAMESPACE, amounts, make_node, make_pod, scaled
 from replay.importers.options import ImportOptions
 from replay.importers.records import Issues
-from reprieve.kube.v1alpha1.affinity_pb2 import NodeSelectorTerm
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, Record, UsageProfile
+from reprieve.kube.v1beta1.affinity_pb2 import NodeSelectorTerm
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Record, UsageProfile
 
 GATE = "borg/queued"
 _COLLECTION, _CLASS = "borg/collection", "borg/scheduling-class"
@@ -50,7 +50,7 @@ class Task:
     queued: bool = False
     enabled_us: int | None = None
     usage: list[tuple[int, Decimal | None, Decimal | None]] = field(default_factory=list)
-    _ref: ObjectRef | None = None
+    _ref: ObjectReference | None = None
 
     @property
     def key(self) -> ev.Key:
@@ -64,11 +64,11 @@ class Task:
         since = f"-{self.submit.at_us}" if self.submit.at_us else ""
         return f"{collection}-{index}{since}"
 
-    def ref(self) -> ObjectRef:
+    def ref(self) -> ObjectReference:
         """Return the pod's reference, which must not be changed."""
         if self._ref is None:
             uid = object_uid("Pod", NAMESPACE, self.name)
-            self._ref = ObjectRef(kind="Pod", namespace=NAMESPACE, name=self.name, uid=uid)
+            self._ref = ObjectReference(kind="Pod", namespace=NAMESPACE, name=self.name, uid=uid)
         return self._ref
 
     def stop(self, at_us: int) -> None:
@@ -215,7 +215,7 @@ class Machines:
                 return
             del self._sizes[machine]
             self.removed_us[machine] = event.at_us
-            ref = ObjectRef(kind="Node", name=node_name(machine))
+            ref = ObjectReference(kind="Node", name=node_name(machine))
             yield Record(at_ns=at_ns, delete=Delete(object=ref, cause="user"))
             return
         cpu, memory = self._sizes.get(machine, (None, None))
@@ -230,14 +230,14 @@ class Machines:
         else:
             yield Record(at_ns=at_ns, create=node)
 
-    def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> Object:
+    def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> KubernetesObject:
         options = self._options
         capacity = {"pods": PODS, **amounts(cpu, memory, options)}
         percent = options.allocatable_percent
         allocatable = {"pods": PODS, **amounts(cpu, memory, options, percent)}
         node = make_node(node_name(machine), capacity, allocatable)
         node.metadata.labels.update(self._labels.get(machine, {}))
-        return Object(node=node)
+        return KubernetesObject(node=node)
 
 
 def node_name(machine: str) -> str:

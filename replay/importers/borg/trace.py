@@ -24,8 +24,8 @@ from replay.importers.borg.pods import (
 from replay.importers.drafts import Drafts
 from replay.importers.options import ImportOptions
 from replay.importers.records import Issues, header_of
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1 import trace_pb2
 
 _US_NS = 1000
 _RESUBMITTED_WITHIN_US = 3600 * 1_000_000
@@ -194,7 +194,7 @@ class _Trace:
         if event.at_us == 0 == task.submit.at_us and self._machines.has(event.machine):
             task.first_machine = event.machine
             return
-        scheduled = trace_pb2.Scheduled(node_name=node_name(event.machine), waited_ns=-1)
+        scheduled = trace_pb2.Scheduled(node_name=node_name(event.machine))
         self._observe(task, event, scheduled=scheduled)
         self._evictions.scheduled(task, event.at_us)
 
@@ -246,7 +246,9 @@ class _Trace:
         self._drafts.add(create, _PODS, task.number)
         if task.queued and task.enabled_us is not None:
             del pod.spec.scheduling_gates[:]
-            update = trace_pb2.Record(at_ns=task.enabled_us * _US_NS, update=Object(pod=pod))
+            update = trace_pb2.Record(
+                at_ns=task.enabled_us * _US_NS, update=KubernetesObject(pod=pod)
+            )
             self._drafts.add(update, _UPDATES)
 
     def _use(self, event: ev.UsageEvent) -> None:

@@ -21,10 +21,10 @@ from replay.importers.kinds import is_carried, read_object, to_object
 from replay.importers.perf.go_template import TemplateError, expand, is_template
 from replay.importers.perf.workload import Operation
 from replay.trace.errors import TraceError
-from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
-from reprieve.kube.v1alpha1.node_pb2 import Node
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.pod_pb2 import Container, Pod
+from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1beta1.node_pb2 import Node
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Container, Pod
 from services.rpc.errors import FieldError
 
 _HOSTNAME = "kubernetes.io/hostname"
@@ -39,14 +39,16 @@ _WORDS = {
 Raw = Mapping[str, Any]
 
 
-def made_nodes(operation: Operation, files: ObjectFiles, names: Names) -> Iterator[Object]:
+def made_nodes(
+    operation: Operation, files: ObjectFiles, names: Names
+) -> Iterator[KubernetesObject]:
     """Yield the operation's nodes, each followed by its CSINode where it gets one."""
     count, template = operation.count(), operation.text("nodeTemplatePath")
     for index in range(count):
         if template:
             made = files.make_a("node", template, operation.template_values(index, count))
         else:
-            made = Object(node=_base(f"node-{operation.index}-"))
+            made = KubernetesObject(node=_base(f"node-{operation.index}-"))
         _prepare(operation, made.node, names, index)
         yield made
         if (csi_node := _csi_node(operation, made.node)) is not None:
@@ -83,7 +85,7 @@ def _prepare(operation: Operation, node: Node, names: Names, index: int) -> None
         node.status.allocatable[str(resource)] = str(amount)
 
 
-def _csi_node(operation: Operation, node: Node) -> Object | None:
+def _csi_node(operation: Operation, node: Node) -> KubernetesObject | None:
     """Return what tells how many volumes the node takes; None where the operation does not say."""
     strategy = operation.mapping("nodeAllocatableStrategy")
     if not strategy:
@@ -113,7 +115,7 @@ def _csi_node(operation: Operation, node: Node) -> Object | None:
 
 def made_pods(
     operation: Operation, template: str, namespace: str, files: ObjectFiles, names: Names
-) -> Iterator[tuple[tuple[Object, ...], Pod]]:
+) -> Iterator[tuple[tuple[KubernetesObject, ...], Pod]]:
     """Yield what is created before each of the operation's pods, and the pod.
 
     `template` "" is upstream's own pod.
@@ -127,7 +129,7 @@ def made_pods(
         else:
             pod = _base_pod()
         pod.metadata.namespace = namespace
-        before: tuple[Object, ...] = ()
+        before: tuple[KubernetesObject, ...] = ()
         if claim:
             before = _bound_volume(files, claim, volume, namespace, index)
             del pod.spec.volumes[:]
@@ -152,7 +154,7 @@ def _base_pod() -> Pod:
 
 def _bound_volume(
     files: ObjectFiles, claim_template: str, volume_template: str, namespace: str, index: int
-) -> tuple[Object, Object]:
+) -> tuple[KubernetesObject, KubernetesObject]:
     """Return a claim and its volume, bound to each other."""
     claim = files.make_a("persistent_volume_claim", claim_template, {})
     volume = files.make_a("persistent_volume", volume_template, {})
@@ -177,7 +179,7 @@ class ObjectFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._texts: dict[str, str] = {}
-        self._objects: dict[str, Object | None] = {}
+        self._objects: dict[str, KubernetesObject | None] = {}
 
     def path(self, name: str) -> Path:
         """Return where a template is."""
@@ -188,7 +190,7 @@ class ObjectFiles:
         raw = self._raw(name, values)
         return f"{raw.get('apiVersion')} {raw.get('kind')}"
 
-    def make(self, name: str, values: Raw) -> Object | None:
+    def make(self, name: str, values: Raw) -> KubernetesObject | None:
         """Return a new object of the template; None for a kind that a trace does not carry.
 
         `values` are what its actions read. Raises TraceError where it cannot be read.
@@ -199,14 +201,14 @@ class ObjectFiles:
             self._objects[name] = self._made(name, values)
         return copy.deepcopy(self._objects[name])
 
-    def make_a(self, field: str, name: str, values: Raw) -> Object:
+    def make_a(self, field: str, name: str, values: Raw) -> KubernetesObject:
         """Return a new object of a template of that kind. Raises TraceError for any other."""
         made = self.make(name, values) if name else None
         if made is None or made.WhichOneof("object") != field:
             raise TraceError(str(self.path(name)), f"is no template of a {_WORDS[field]}")
         return made
 
-    def _made(self, name: str, values: Raw) -> Object | None:
+    def _made(self, name: str, values: Raw) -> KubernetesObject | None:
         raw = self._raw(name, values)
         return read_object(str(self.path(name)), raw) if is_carried(raw) else None
 

@@ -10,7 +10,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 
 Raw = Mapping[str, Any]
 SECOND_NS = 1_000_000_000
@@ -115,10 +115,10 @@ def version_number(raw: Raw) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def ref(raw: Raw) -> ObjectRef:
+def ref(raw: Raw) -> ObjectReference:
     """Return the object's name for a record."""
     object_kind, namespace, name = key(raw)
-    return ObjectRef(
+    return ObjectReference(
         kind=object_kind, namespace=namespace, name=name, uid=str(meta(raw).get("uid") or "")
     )
 

@@ -19,8 +19,8 @@ from replay.importers.recording.change import (
     version_number,
 )
 from replay.importers.records import Issues, Numbering, Templates
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, Observed, Record
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Observed, Record
 from services.rpc.errors import FieldError
 
 
@@ -122,7 +122,7 @@ class Output:
         observed = Observed(object=ref(step.new), resource_version=version(step.new), **what)
         return self.numbering.record(step.at_ns, observed=observed)
 
-    def object(self, step: Step, raw: Raw) -> Object | None:
+    def object(self, step: Step, raw: Raw) -> KubernetesObject | None:
         """Return the object that `raw` describes, None (and an issue) where it cannot be read."""
         try:
             return to_object(raw)
@@ -142,7 +142,7 @@ class Output:
 
     def delete(self, step: Step, cause: str = "user", grace_s: int | None = None) -> Record:
         """Return a deletion; `grace_s` None is the object's own grace period."""
-        delete = Delete(object=ref(step.new), cause=cause, grace_period_s=grace_s)
+        delete = Delete(object=ref(step.new), cause=cause, grace_period_seconds=grace_s)
         return self.numbering.record(step.at_ns, delete=delete)
 
     def dropped(self, step: Step, name: str, what: str) -> None:

@@ -26,7 +26,7 @@ from replay.importers.recording.readings import ObjectReading, PodReading
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Issues
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import ControllerPod, Header, Record
+from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, Record
 
 Changes = Callable[[Issues], Iterable[Change]]
 FOLLOWED = "followed"

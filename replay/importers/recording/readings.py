@@ -32,8 +32,8 @@ from replay.importers.recording.change import (
 )
 from replay.importers.recording.history import Output, Step
 from replay.importers.recording.survey import SERVED, TERMINAL, ObjectFacts, Survey, pod_life
-from reprieve.trace.v1alpha1 import trace_pb2
-from reprieve.trace.v1alpha1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
+from reprieve.trace.v1beta1 import trace_pb2
+from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
 from services.kube.pod import SYSTEM_CLASSES
 
 # A binding copies these from the node (v1.34); elsewhere they are nobody's wish.

@@ -28,8 +28,8 @@ from replay.importers.recording.change import (
 )
 from replay.importers.recording.history import History, Step
 from replay.importers.records import Issues
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.trace.v1alpha1.trace_pb2 import PodLife
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.trace.v1beta1.trace_pb2 import PodLife
 
 TERMINAL = frozenset({"Succeeded", "Failed"})
 _OF_PODS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -76,10 +76,10 @@ class Survey:
     controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
 
-    def owner_of(self, made: ObjectFacts) -> ObjectRef:
+    def owner_of(self, made: ObjectFacts) -> ObjectReference:
         """Return the controller that made an object."""
         kind_, namespace, name = self.controllers[made.owner_uid]
-        return ObjectRef(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
+        return ObjectReference(kind=kind_, namespace=namespace, name=name, uid=made.owner_uid)
 
 
 def survey(changes: Iterable[Change]) -> Survey:

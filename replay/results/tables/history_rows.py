@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.results.history import Change, ClusterHistory, Verb
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import PodSpec
 from services.kube.requests import CPU, MEMORY, PODS, pod_requests

@@ -37,7 +37,7 @@ LOG_COLUMNS: Mapping[str, str] = {
         + ")"
     ),
 }
-"""The types of the decision log's fields, as reprieve.trace.v1alpha1.Decision is printed."""
+"""The types of the decision log's fields, as reprieve.trace.v1beta1.Decision is printed."""
 
 TOLD_PODS: Mapping[str, str] = {
     "namespace": "VARCHAR",

@@ -19,7 +19,7 @@ from replay.world.workloads.cron_schedule import Schedule, ScheduleError, parse
 from replay.world.workloads.job_state import JobState, check_policy
 from replay.world.workloads.jobs import Jobs
 from replay.world.workloads.making import Owner
-from reprieve.kube.v1alpha1 import workloads_pb2
+from reprieve.kube.v1beta1 import workloads_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube_fields import set_time, time_ns, timestamp
 

@@ -24,7 +24,7 @@ from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord, controller_uid
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.making import REVISION_LABEL, Owner, PodMaker, template_hash
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2, workloads_pb2
 from services.kube.pod import PodSpec
 from services.kube.taints import TaintEffect, tolerated
 from services.rpc import kube_fields

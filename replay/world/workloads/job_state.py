@@ -19,7 +19,7 @@ from itertools import islice
 
 from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
-from reprieve.kube.v1alpha1 import pod_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube_fields import time_ns
 

@@ -18,7 +18,7 @@ from replay.world.pod_record import PodRecord, controller_uid
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.job_state import INDEX, JobState, check_policy
 from replay.world.workloads.making import GENERATED_BASE_MAX, Owner, PodMaker, first_to_go
-from reprieve.kube.v1alpha1 import workloads_pb2
+from reprieve.kube.v1beta1 import workloads_pb2
 
 
 class Jobs:

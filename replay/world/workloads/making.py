@@ -20,8 +20,8 @@ from replay.world.conditions import ready_since_ns
 from replay.world.journal import Journal
 from replay.world.lives import Lives
 from replay.world.pod_record import PodRecord, object_ref
-from reprieve.kube.v1alpha1 import meta_pb2, pod_pb2, workloads_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, workloads_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import time_ns
 
 GENERATED_BASE_MAX = 58

@@ -13,7 +13,7 @@ from replay.world.cluster import Cluster
 from replay.world.lives import Lives
 from replay.world.pod_record import controller_uid
 from replay.world.workloads.making import Owner, PodMaker, first_to_go, template_hash
-from reprieve.kube.v1alpha1 import workloads_pb2
+from reprieve.kube.v1beta1 import workloads_pb2
 from services.rpc.kube_fields import set_time
 
 HASH_LABEL = "pod-template-hash"

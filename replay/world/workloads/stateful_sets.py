@@ -26,7 +26,7 @@ from replay.world.models import SECOND_NS
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind, Timeline
 from replay.world.workloads.making import REVISION_LABEL, Owner, PodMaker, template_hash
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, pod_pb2, storage_pb2, workloads_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
 from services.rpc.kube_fields import set_time
 
 _ORDINAL = re.compile(r"-(\d{1,9})")
@@ -245,7 +245,7 @@ class Claims:
         self._keys: set[str] = set()
         self._classes: dict[str, storage_pb2.StorageClass] = {}
 
-    def see(self, message: object_pb2.Object) -> None:
+    def see(self, message: object_pb2.KubernetesObject) -> None:
         """Take note of an object that users put into the cluster; most do not matter here."""
         if message.HasField("persistent_volume_claim"):
             meta = message.persistent_volume_claim.metadata
@@ -253,7 +253,7 @@ class Claims:
         elif message.HasField("storage_class"):
             self._classes[message.storage_class.metadata.name] = message.storage_class
 
-    def forget(self, ref: object_ref_pb2.ObjectRef) -> None:
+    def forget(self, ref: meta_pb2.ObjectReference) -> None:
         """Take note that an object has gone."""
         if ref.kind == "PersistentVolumeClaim":
             self._keys.discard(f"{ref.namespace or 'default'}/{ref.name}")
@@ -268,7 +268,7 @@ class Claims:
         if key in self._keys:
             return
         self._keys.add(key)
-        wrapped = object_pb2.Object()
+        wrapped = object_pb2.KubernetesObject()
         claim = wrapped.persistent_volume_claim
         claim.CopyFrom(template)
         meta = claim.metadata
@@ -293,7 +293,7 @@ class Claims:
     def _bind(self, now_ns: int, claim: storage_pb2.PersistentVolumeClaim) -> None:
         """Make the volume of a claim, and bind the two."""
         meta, spec = claim.metadata, claim.spec
-        wrapped = object_pb2.Object()
+        wrapped = object_pb2.KubernetesObject()
         volume = wrapped.persistent_volume
         volume.metadata.name = f"pvc-{meta.uid}"
         volume.metadata.uid = object_uid("PersistentVolume", "", volume.metadata.name)

@@ -4,44 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1beta1 import meta_pb2
 from services.eviction.codec.configs import threshold_to_message
-from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
+from services.eviction.core.conditions import node_conditions
+from services.eviction.core.decisions import (
+    EVICTED_PHASE,
+    EVICTED_REASON,
+    Admission,
+    Eviction,
+    NodeEvent,
+)
 from services.eviction.core.manager import Manager
 from services.eviction.core.ranking import RankedPod
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
-from services.eviction.fleet import Answer
+from services.eviction.fleet import Answer, ReadConfig
 from services.rpc.kube_messages import put, put_all
 
 RANKING_MAX = 10
 
 
-def answer_to_message(answer: Answer) -> eviction_service_pb2.StepAnswer:
-    """Return a step's result, or its question."""
+def result_message(answer: Answer) -> eviction_service_pb2.OperationResult:
+    """Return what an operation answers."""
+    message = eviction_service_pb2.OperationResult(node_name=answer.node_name)
     match answer.outcome:
-        case NeedReclaim() as need:
-            return eviction_service_pb2.StepAnswer(
-                node_name=answer.node_name,
-                need_reclaim=eviction_pb2.NeedReclaim(
-                    containers=need.containers, images=need.images
-                ),
-            )
         case StepResult() as result:
-            return eviction_service_pb2.StepAnswer(
-                node_name=answer.node_name,
-                result=_result(result, answer),
+            message.step.CopyFrom(_result(result, answer))
+        case NeedReclaim() as need:
+            message.need_reclaim.containers, message.need_reclaim.images = (
+                need.containers,
+                need.images,
             )
+            message.need_reclaim.SetInParent()
+        case ReadConfig() as read:
+            message.configured.thresholds.extend(map(threshold_to_message, read.thresholds))
+            message.configured.warnings.extend(read.warnings)
+            message.configured.SetInParent()
+        case Admission() as admission:
+            said = message.admission
+            said.admit, said.reason = admission.admit, admission.reason
+            said.message = admission.message
+            said.SetInParent()
+    return message
 
 
 def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeState:
     """Return what is kept of a node whose last step was at `at_ns`."""
     state = manager.state
-    return eviction_pb2.NodeState(
+    message = eviction_pb2.NodeState(
         node_name=name,
-        conditions=[each.value for each in state.conditions],
         thresholds_met=map(threshold_to_message, state.thresholds_met),
         first_observed=_threshold_times(state.first_observed_ns),
         condition_last_observed=_condition_times(state.condition_last_observed_ns),
@@ -49,13 +62,14 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
         at_ns=at_ns,
         awaits_reclaim=manager.is_waiting,
     )
+    put_all(node_conditions(state.conditions), message.conditions)
+    return message
 
 
 def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
     kill_failed = answer.kill_failed
     message = eviction_pb2.StepResult(
         evictions=[_eviction(each, kill_failed=kill_failed) for each in result.evictions],
-        conditions=[each.value for each in result.under],
         thresholds_met=map(threshold_to_message, result.thresholds_met),
         first_observed=_threshold_times(result.first_observed_ns),
         condition_last_observed=_condition_times(result.condition_last_observed_ns),
@@ -64,12 +78,12 @@ def _result(result: StepResult, answer: Answer) -> eviction_pb2.StepResult:
         next_step_ns=result.next_step_ns,
         quiet=result.quiet,
         error=result.error,
-        signal="" if result.signal is None else result.signal.value,
+        signal=None if result.signal is None else result.signal.value,
         notify_at=_amounts(result.notify_at),
         calm=_calm(answer.calm),
     )
     if not result.quiet:
-        put_all(result.conditions, message.node_conditions)
+        put_all(result.conditions, message.conditions)
     return message
 
 
@@ -88,7 +102,7 @@ def _amounts(amounts: Iterable[tuple[Signal, int]]) -> list[eviction_pb2.SignalA
 def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction:
     message = eviction_pb2.Eviction(
         pod=_pod_ref(eviction),
-        grace_period_override_s=eviction.grace_period_s,
+        grace_period_override_seconds=eviction.grace_period_s,
         message=eviction.message,
         reason=EVICTED_REASON,
         phase=EVICTED_PHASE,
@@ -115,8 +129,8 @@ def _ranked(place: RankedPod) -> eviction_pb2.RankedPod:
     )
 
 
-def _pod_ref(named: Eviction | RankedPod) -> session_pb2.PodRef:
-    return session_pb2.PodRef(uid=named.uid, namespace=named.namespace, name=named.name)
+def _pod_ref(named: Eviction | RankedPod) -> meta_pb2.ObjectReference:
+    return meta_pb2.ObjectReference(uid=named.uid, namespace=named.namespace, name=named.name)
 
 
 def _event(event: NodeEvent) -> eviction_pb2.NodeEvent:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
-from reprieve.eviction.v1alpha1 import eviction_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2
 from services.config.kubelet import (
     ENFORCEMENTS,
     read_kubelet_configuration,
@@ -14,6 +13,7 @@ from services.config.kubelet import (
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode, default_hard
 from services.eviction.core.manager import Manager
 from services.eviction.core.thresholds import Threshold
+from services.eviction.fleet import ReadConfig
 from services.rpc import kube_fields
 from services.rpc.errors import FieldError
 from services.typed import DataError
@@ -26,19 +26,12 @@ _IN_A_FILE: Mapping[str, str] = MappingProxyType(
         "min_reclaim": "evictionMinimumReclaim",
     }
 )
-_IN_THE_MESSAGE: Mapping[str, str] = MappingProxyType({"min_reclaim": "minimum_reclaim"})
-_BESIDE_A_FILE = frozenset(
-    {"mode", "dedicated_image_fs", "split_container_fs", "kubelet_configuration"}
+_IN_THE_MESSAGE: Mapping[str, str] = MappingProxyType(
+    {"min_reclaim": "minimum_reclaim", "max_pod_grace_s": "max_pod_grace_period_seconds"}
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadConfig:
-    """A configuration, its thresholds as parsed, and what of it is known but not served."""
-
-    config: EvictionConfig
-    thresholds: tuple[Threshold, ...]
-    warnings: tuple[str, ...]
+_BESIDE_A_FILE = frozenset(
+    {"rules", "dedicated_image_fs", "split_container_fs", "kubelet_configuration"}
+)
 
 
 def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> ReadConfig:
@@ -53,10 +46,14 @@ def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> 
         config, warnings, path = _from_fields(message, field), (), field
         named = _path_in_the_message
     try:
-        thresholds = Manager(config).thresholds
+        return read_config(config, warnings)
     except ConfigError as error:
         raise FieldError(f"{path}.{named(error)}", str(error)) from None
-    return ReadConfig(config=config, thresholds=thresholds, warnings=warnings)
+
+
+def read_config(config: EvictionConfig, warnings: tuple[str, ...] = ()) -> ReadConfig:
+    """Return a configuration with its thresholds as parsed. Raises ConfigError."""
+    return ReadConfig(config=config, thresholds=Manager(config).thresholds, warnings=warnings)
 
 
 def path_in_file(error: ConfigError) -> str:
@@ -67,14 +64,14 @@ def path_in_file(error: ConfigError) -> str:
 def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
     """Return the message that says all of `config` in fields."""
     return eviction_pb2.EvictionConfig(
-        mode=config.mode.value,
+        rules=config.mode.value,
         hard=config.hard,
         soft=config.soft,
         soft_grace=config.soft_grace,
         minimum_reclaim=config.min_reclaim,
         enforce_node_allocatable=config.enforce_node_allocatable,
         pressure_transition_ns=config.pressure_transition_ns,
-        max_pod_grace_s=config.max_pod_grace_s,
+        max_pod_grace_period_seconds=config.max_pod_grace_s or None,
         dedicated_image_fs=config.dedicated_imagefs,
         split_container_fs=config.split_containerfs,
         local_storage_isolation=config.local_storage_isolation,
@@ -89,8 +86,8 @@ def threshold_to_message(threshold: Threshold) -> eviction_pb2.Threshold:
     return eviction_pb2.Threshold(
         signal=threshold.signal.value,
         quantity="" if value.quantity is None else str(value.quantity),
-        percentage=value.percentage,
-        grace_ns=threshold.grace_ns,
+        percentage=None if value.quantity is not None else value.percentage,
+        grace_ns=threshold.grace_ns or None,
         minimum_reclaim="" if reclaim is None else str(reclaim),
         text=str(threshold),
     )
@@ -106,7 +103,9 @@ def _path(error: ConfigError, names: Mapping[str, str]) -> str:
 
 
 def _mode(message: eviction_pb2.EvictionConfig, field: str) -> Mode:
-    return kube_fields.choice(Mode, message.mode, f"{field}.mode") if message.mode else Mode.V1_32
+    return (
+        kube_fields.choice(Mode, message.rules, f"{field}.rules") if message.rules else Mode.V1_32
+    )
 
 
 def _from_file(
@@ -139,7 +138,7 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
                 f"{field}.enforce_node_allocatable[{index}]",
                 f'unknown value "{each}": use one of {known}',
             )
-    for name in ("pressure_transition_ns", "max_pod_grace_s"):
+    for name in ("pressure_transition_ns", "max_pod_grace_period_seconds"):
         if getattr(message, name) < 0:
             raise FieldError(f"{field}.{name}", "must not be negative")
     hard = dict(message.hard)
@@ -155,7 +154,7 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
             if message.HasField("pressure_transition_ns")
             else EvictionConfig().pressure_transition_ns
         ),
-        max_pod_grace_s=message.max_pod_grace_s,
+        max_pod_grace_s=message.max_pod_grace_period_seconds,
         dedicated_imagefs=message.dedicated_image_fs,
         split_containerfs=message.split_container_fs,
         local_storage_isolation=(

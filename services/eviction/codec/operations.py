@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
+from services.eviction.codec.configs import config_from_message
 from services.eviction.codec.pods import pod_from_message
 from services.eviction.core.observations import (
     ContainerUsage,
@@ -20,7 +21,7 @@ from services.eviction.core.observations import (
     RlimitStats,
     VolumeUsage,
 )
-from services.eviction.fleet import Forget, Operation, Resume, Seen, Step
+from services.eviction.fleet import Admit, Configure, Operation, RemoveNode, Resume, Seen, Step
 from services.rpc.errors import FieldError
 from services.rpc.kube_fields import optional
 
@@ -52,14 +53,14 @@ def step_from_message(
     )
 
 
-def resume_from_message(message: eviction_service_pb2.ResumeStep, *, field: str) -> Resume:
+def resume_from_message(message: eviction_service_pb2.Resume, *, field: str) -> Resume:
     """Return the continuation; `field` is its path. Raises FieldError."""
     seen = _seen(message.observations, field) if message.HasField("observations") else None
-    return Resume(node_name=required_node(message.node_name, field), seen=seen)
+    return Resume(field=field, node_name=required_node(message.node_name, field), seen=seen)
 
 
 def operation_from_message(
-    message: eviction_service_pb2.NodeOperation, *, field: str, clock: Clock | None
+    message: eviction_service_pb2.Operation, *, field: str, clock: Clock | None
 ) -> Operation:
     """Return one operation of a batch; `field` is its path. Raises FieldError."""
     match message.WhichOneof("operation"):
@@ -67,19 +68,28 @@ def operation_from_message(
             return step_from_message(message.step, field=f"{field}.step", clock=clock)
         case "resume":
             return resume_from_message(message.resume, field=f"{field}.resume")
-        case "forget":
-            if not message.forget:
-                raise FieldError(f"{field}.forget", "is required: it names the node")
-            return Forget(node_name=message.forget)
+        case "remove_node":
+            if not message.remove_node:
+                raise FieldError(f"{field}.remove_node", "is required: it names the node")
+            return RemoveNode(node_name=message.remove_node)
+        case "configure":
+            path = f"{field}.configure"
+            name = required_node(message.configure.node_name, path)
+            read = config_from_message(message.configure.config, field=f"{path}.config")
+            return Configure(node_name=name, read=read)
+        case "admit":
+            path = f"{field}.admit"
+            name = required_node(message.admit.node_name, path)
+            pod = pod_from_message(message.admit.pod, field=f"{path}.pod")
+            return Admit(field=path, node_name=name, pod=pod)
         case _:
-            raise FieldError(field, "is empty: set step, resume or forget")
+            raise FieldError(field, "is empty: set step, resume, remove_node, configure or admit")
 
 
 def required_node(name: str, field: str) -> str:
     """Return a node's name; FieldError where `field` lacks it."""
     if not name:
-        path = f"{field}.node_name" if field else "node_name"
-        raise FieldError(path, "is required")
+        raise FieldError(f"{field}.node_name", "is required")
     return name
 
 

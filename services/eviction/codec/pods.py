@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reprieve.kube.v1alpha1 import pod_pb2, volume_pb2
+from reprieve.kube.v1beta1 import pod_pb2, volume_pb2
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Resources, Volume
 from services.kube import quantity
 from services.kube.quantity import Quantity

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import orjson
 
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.eviction.codec.configs import path_in_file
 from services.eviction.codec.pods import pod_from_message

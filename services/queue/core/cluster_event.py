@@ -65,6 +65,15 @@ class ClusterEvent:
         """Tell whether the event is for pods that failed by whatever plugin."""
         return self.resource == ANY and self.action == Action.ALL
 
+    @property
+    def is_known(self) -> bool:
+        """Tell whether it is about a resource that upstream knows, or one that a user has defined.
+
+        Those have a version and a group. Source: kubernetes v1.34
+        staging/src/k8s.io/kube-scheduler/framework/types.go, EventResource.
+        """
+        return self.resource in _KNOWN or self.resource.count(".") >= _DOTS_OF_CUSTOM
+
     def covers(self, incoming: ClusterEvent) -> bool:
         """Tell whether `incoming` is this event or a narrower one.
 
@@ -85,6 +94,14 @@ _RESOURCES = {
     "Pvc": "PersistentVolumeClaim",
     "UnscheduledPod": UNSCHEDULABLE_POD,
 }
+_KNOWN = frozenset(
+    {
+        *(ANY, POD, ASSIGNED_POD, UNSCHEDULABLE_POD, NODE, "PersistentVolume"),
+        *("PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment"),
+        *("CSIStorageCapacity", "ResourceClaim", "ResourceSlice", "DeviceClass", "Service"),
+    }
+)
+_DOTS_OF_CUSTOM = 2
 _WILDCARDS = frozenset({ANY, "ForceActivate", "UnschedulableTimeout"})
 _ACTIONS = {
     "Add": Action.ADD,

@@ -8,7 +8,7 @@ upstream's zone-interleaved node list.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -182,10 +182,3 @@ class RoundRobinChoice(HostChoice):
     def reset(self, mark: int) -> None:
         """Set the index back."""
         self.last_node_index = mark
-
-
-TIES: Mapping[str, Callable[[int], HostChoice]] = {
-    "hash": KeyedChoice,
-    "name": lambda _seed: NamedChoice(),
-}
-"""What a session can ask for in place of its rules' own choice, made from the seed."""

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_messages import put
 from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims, as_int64
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import Connected
 from services.scheduler.extenders.grpc_extender import filter_answer, node_victims
 
-FILTER, PRIORITIZE, PROCESS_PREEMPTION, BIND = "Filter", "Prioritize", "ProcessPreemption", "Bind"
+FILTER = scheduler_pb2.EXTENDER_CALL_FILTER
+PRIORITIZE = scheduler_pb2.EXTENDER_CALL_PRIORITIZE
+PROCESS_PREEMPTION = scheduler_pb2.EXTENDER_CALL_PROCESS_PREEMPTION
+BIND = scheduler_pb2.EXTENDER_CALL_BIND
 
 Answer = scheduler_pb2.ExtenderAnswer
 
@@ -30,14 +32,14 @@ class Answers:
     def __init__(self) -> None:
         self._noted: list[Answer] = []
         self._known: dict[tuple[str, int], Sequence[Answer]] = {}
-        self._told: dict[tuple[str, str], int] = {}
+        self._told: dict[tuple[str, int], int] = {}
         self._here: Sequence[Answer] = ()
 
     def know(self, attempts: Iterable[scheduler_pb2.RecordedAttempt], *, anew: bool) -> None:
         """Keep what was answered in other cycles; `anew` forgets what was kept before."""
         if anew:
             self._known.clear()
-        self._known.update(((each.uid, each.attempt), each.answers) for each in attempts)
+        self._known.update(((each.pod.uid, each.attempt), each.answers) for each in attempts)
 
     def begin(self, uid: str, attempt: int) -> None:
         """Begin a pod's cycle."""
@@ -53,7 +55,7 @@ class Answers:
         """Return what has been noted since the cycle began."""
         return self._noted
 
-    def next(self, extender: str, call: str) -> Answer | None:
+    def next(self, extender: str, call: scheduler_pb2.ExtenderCall.ValueType) -> Answer | None:
         """Return the answer to an extender's next call in the cycle, None where none is kept."""
         kept = [each for each in self._here if (each.extender, each.call) == (extender, call)]
         if not kept:
@@ -115,7 +117,11 @@ class Noting(_Answering):
         if not isinstance(said, ExtenderError):
             answer.candidates.SetInParent()
             for each in said:
-                put(each, answer.candidates.candidates.add())
+                left = answer.candidates.candidates.add(
+                    node_name=each.node_name, budget_violations=each.budget_violations
+                )
+                for uid in each.pod_uids:
+                    left.victims.add(uid=uid)
         return said
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
@@ -126,7 +132,7 @@ class Noting(_Answering):
             answer.bound.SetInParent()
         return error
 
-    def _noted(self, call: str, said: object) -> Answer:
+    def _noted(self, call: scheduler_pb2.ExtenderCall.ValueType, said: object) -> Answer:
         """Return the note of an answer, to be filled in where it is no error."""
         answer = Answer(extender=self.terms.name, call=call)
         if isinstance(said, ExtenderError):

@@ -7,23 +7,26 @@ from typing import Any, TypeVar
 
 import grpc
 
-from reprieve.kube.v1alpha1 import node_pb2
-from reprieve.scheduler.v1alpha1 import extender_service_pb2 as service_pb2
-from reprieve.scheduler.v1alpha1 import extender_service_pb2_grpc
+from reprieve.kube.v1beta1 import node_pb2
+from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
+from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
 from services.config.scheduler_extenders import ExtenderConfig
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.scheduler.codec import pod_ref
 from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.sources import Sources
 
 SECOND_NS = 1_000_000_000
+_NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
+"""Codes whose words gRPC makes up: they hold addresses and times."""
 _A = TypeVar("_A")
 
 
 def filter_answer(message: service_pb2.FilterResponse) -> FilterAnswer:
-    """Return what Filter answered, which says nothing of an error."""
+    """Return what Filter answered."""
     return FilterAnswer(
         passed=tuple(message.node_names),
         failed=dict(message.failed_nodes),
@@ -36,7 +39,7 @@ def node_victims(messages: Iterable[Any]) -> list[NodeVictims]:
     return [
         NodeVictims(
             node_name=each.node_name,
-            pod_uids=tuple(each.pod_uids),
+            pod_uids=tuple(victim.uid for victim in each.victims),
             budget_violations=each.budget_violations,
         )
         for each in messages
@@ -73,8 +76,6 @@ class GrpcExtender:
         )
         if isinstance(answer, ExtenderError):
             return answer
-        if answer.error:
-            return self._error("Filter", answer.error)
         asked = frozenset(node.name for node in nodes)
         for name in answer.node_names:
             if name not in asked:
@@ -93,7 +94,9 @@ class GrpcExtender:
                 pod=self._sources.pod(pod), nodes=messages, node_names=names
             ),
         )
-        return answer if isinstance(answer, ExtenderError) else sorted(answer.scores.items())
+        if isinstance(answer, ExtenderError):
+            return answer
+        return [(each.node_name, each.score) for each in answer.scores]
 
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
@@ -102,7 +105,7 @@ class GrpcExtender:
         request = service_pb2.ProcessPreemptionRequest(pod=self._sources.pod(pod))
         for each in candidates:
             said = request.candidates.add(node_name=each.node, budget_violations=each.violations)
-            said.pod_uids.extend(pod.uid for pod in each.victims)
+            said.victims.extend(map(pod_ref, each.victims))
             if not self._config.node_cache_capable:
                 said.pods.extend(self._sources.pod(pod) for pod in each.victims)
         answer = self._call(self._stub.ProcessPreemption, request)
@@ -112,13 +115,9 @@ class GrpcExtender:
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
         """Call Bind."""
-        request = service_pb2.BindRequest(
-            pod_name=pod.name, pod_namespace=pod.namespace, pod_uid=pod.uid, node_name=node_name
-        )
+        request = service_pb2.BindRequest(pod=pod_ref(pod), node_name=node_name)
         answer = self._call(self._stub.Bind, request)
-        if isinstance(answer, ExtenderError):
-            return answer
-        return self._error("Bind", answer.error) if answer.error else None
+        return answer if isinstance(answer, ExtenderError) else None
 
     def _asked(self, nodes: Sequence[Node]) -> tuple[list[str], list[node_pb2.Node]]:
         """Return names or messages of nodes, by what the extender keeps itself."""
@@ -135,7 +134,8 @@ class GrpcExtender:
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
                 text = f"no answer within {self._config.timeout_ns / SECOND_NS:g} s"
                 return self._error(name, text)
-            return self._error(name, f"answers {code.name}")
+            said = "" if code in _NOT_ITS_OWN else error.details()
+            return self._error(name, f"answers {code.name}{said and ': '}{said}")
 
     def _error(self, call: str, text: str) -> ExtenderError:
         return ExtenderError(message=f'extender "{self._terms.name}": {call}: {text}')

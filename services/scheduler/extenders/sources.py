@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube_messages import node_to_message, pod_to_message
@@ -25,8 +25,8 @@ class Sources:
         """Keep the nodes that a round brings."""
         for event in round_.events:
             kind = event.WhichOneof("event")
-            if kind == "delete" and event.delete.kind == "Node":
-                self._nodes.pop(event.delete.name, None)
+            if kind == "remove" and event.remove.kind == "Node":
+                self._nodes.pop(event.remove.name, None)
             elif kind in {"add", "update"}:
                 put = event.add if kind == "add" else event.update
                 if put.HasField("node"):

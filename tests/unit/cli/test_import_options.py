@@ -12,7 +12,7 @@ from replay.cli import traces
 from replay.cli.trace_commands import validate_command
 from replay.importers.options import ImportOptions
 from replay.importers.registry import IMPORTERS
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 
 _CONFIG = """\
 - name: Basic

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reprieve.kube.v1alpha1.pod_pb2 import PodSpec
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.pod_pb2 import PodSpec
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
     World,
     create,

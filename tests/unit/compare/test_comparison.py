@@ -11,8 +11,8 @@ from replay.compare.comparison import Comparison, Finding, Outcome, Report
 from replay.compare.explain import Reason
 from replay.compare.recorded import Cluster, Kind, Recording
 from replay.compare.verdict import Ground
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.compare.builders import FIT, node, pod, recording, victim
 from tests.unit.importers.builders import line
 
@@ -38,7 +38,7 @@ class FakeJudge:
                     self.bound.add(told.pod.metadata.uid)
             self.bound.discard(event.delete.uid)
 
-    def judge(self, pod: ObjectRef) -> scheduler_pb2.Evaluation:
+    def judge(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
         """Answer in the state that was told."""
         self.seen.append((pod.name, frozenset(self.bound)))
         return self.answer(pod.name, frozenset(self.bound))

@@ -11,7 +11,7 @@ from replay.compare.comparison import Outcome
 from replay.compare.evictions import judged_eviction
 from replay.compare.explain import Reason
 from replay.compare.verdict import Ground
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 from tests.unit.compare.builders import node, pod, recording
 from tests.unit.compare.test_comparison import best, findings
 from tests.unit.importers.builders import line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from replay.compare.free_run import Agreement, Landed, Lots, RecordedOutcomes, has_outcomes
-from reprieve.trace.v1alpha1.trace_pb2 import Decision, Observed, Record
+from reprieve.trace.v1beta1.trace_pb2 import Decision, Observed, Record
 
 
 def _scheduled(name: str, node: str, tied: int = 1) -> Observed:

@@ -6,10 +6,10 @@ import pytest
 
 from replay.compare.explain import Missing, Reason
 from replay.compare.recorded import Cluster, Kind, RecordedDecision
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.kube.v1alpha1.object_ref_pb2 import ObjectRef
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.scheduler.v1alpha1.scheduler_pb2 import Evaluation
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
 
 
 class Picky:
@@ -31,12 +31,12 @@ class Picky:
         return found
 
 
-def _labels(held: Object) -> set[str]:
+def _labels(held: KubernetesObject) -> set[str]:
     return set(held.pod.metadata.labels)
 
 
-def _on(name: str, node: str) -> Object:
-    held = Object()
+def _on(name: str, node: str) -> KubernetesObject:
+    held = KubernetesObject()
     held.pod.metadata.uid, held.pod.metadata.name = f"uid-{name}", name
     held.pod.metadata.namespace, held.pod.spec.node_name = "default", node
     return held
@@ -50,7 +50,7 @@ def _cluster(pod: Pod | None = None) -> Cluster:
 def _decision(kind: Kind, node: str = "", victims: tuple[str, ...] = ()) -> RecordedDecision:
     return RecordedDecision(
         kind=kind,
-        pod=ObjectRef(name="p"),
+        pod=ObjectReference(name="p"),
         written=1,
         position=1,
         at_ns=1,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
 
 GI = 1 << 30

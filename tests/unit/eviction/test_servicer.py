@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from reprieve.eviction.v1alpha1 import eviction_pb2 as ev
-from reprieve.eviction.v1alpha1 import eviction_service_pb2 as pb
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2 as ev
+from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
 from services.rpc.errors import FieldError, NotFoundError, PreconditionError
 

@@ -10,7 +10,7 @@ import orjson
 
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, ImportIssue, Observed, Record
+from reprieve.trace.v1beta1.trace_pb2 import Delete, ImportIssue, Observed, Record
 
 Raw = dict[str, Any]
 T0 = "2026-01-01T00:00:00Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 
 from replay.importers.registry import open_trace, recognise
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import (
     T0_S,
     Raw,

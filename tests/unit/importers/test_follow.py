@@ -9,7 +9,7 @@ import pytest
 from replay.importers.options import ImportOptions, Moment
 from replay.importers.registry import open_trace
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import (
     T0_S,
     Raw,

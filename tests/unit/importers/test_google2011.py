@@ -12,8 +12,8 @@ from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, Record
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import PodCreate, Record
 from tests.unit.importers.builders import S, issues, kinds, observed
 
 _US = 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from replay.importers.registry import open_trace, recognise
 from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
-from reprieve.trace.v1alpha1.trace_pb2 import PodCreate, Record
+from reprieve.trace.v1beta1.trace_pb2 import PodCreate, Record
 from tests.unit.importers.builders import S, issues, kinds, observed
 
 _US = 1_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import (
     T0,
     T0_S,

@@ -10,7 +10,7 @@ import yaml
 
 from replay.importers.registry import open_trace, recognise
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import Raw, at, issues, kinds, make_object, make_pod
 
 _NODE = make_object("Node", "node", 1, status={"allocatable": {"cpu": "4"}})

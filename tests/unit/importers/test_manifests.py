@@ -16,8 +16,8 @@ from replay.importers.registry import open_trace, recognise
 from replay.overrides.inventory import take_inventory
 from replay.trace.errors import TraceError
 from replay.trace.validate import validate
-from reprieve.kube.v1alpha1.workloads_pb2 import ReplicaSet
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.kube.v1beta1.workloads_pb2 import ReplicaSet
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.living_cluster import TAKEN_NS, Raw, ago, living_cluster, named, write_list
 from tests.unit.importers.builders import issues, kinds, make_object, make_pod
 

@@ -10,7 +10,7 @@ from replay.importers.openb import GPU_COUNT, GPU_MILLI, GPU_MODEL
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import S, deletes, issues, kinds
 
 _NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,0,\n"

@@ -10,7 +10,7 @@ import pytest
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes, open_trace, recognise
 from replay.trace.errors import TraceError
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import Raw, at, issues, kinds, make_object, make_pod, observed
 
 _NODE = {"status": {"allocatable": {"cpu": "4"}}}

@@ -9,7 +9,7 @@ import pytest
 
 from replay.importers.options import ImportOptions
 from replay.importers.registry import open_trace
-from reprieve.trace.v1alpha1.trace_pb2 import PodLife
+from reprieve.trace.v1beta1.trace_pb2 import PodLife
 from tests.unit.importers.builders import (
     T0_S,
     Raw,

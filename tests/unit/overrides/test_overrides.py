@@ -10,7 +10,7 @@ from replay.overrides.assignment import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import CONTROLLERS, pod_template
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.overrides.traces import trace, with_controllers
 
 
@@ -109,7 +109,7 @@ def test_setting_min_available_takes_max_unavailable_away() -> None:
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):
         specs = [r.create.pod_disruption_budget.spec for r in changed(key) if "budget" in str(r)]
         spec = next(each for each in specs if each.HasField("min_available"))
-        assert spec.min_available.number_value == 2
+        assert spec.min_available.int_value == 2
         assert not spec.HasField("max_unavailable")
 
 

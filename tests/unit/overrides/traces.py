@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reprieve.kube.v1alpha1 import object_pb2, pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 
-def node(name: str, zone: str, cpu: str = "4") -> object_pb2.Object:
+def node(name: str, zone: str, cpu: str = "4") -> object_pb2.KubernetesObject:
     """Return a node of a zone."""
-    result = object_pb2.Object()
+    result = object_pb2.KubernetesObject()
     result.node.metadata.name = name
     result.node.metadata.labels["zone"] = zone
     result.node.metadata.labels["kubernetes.io/hostname"] = name
@@ -38,7 +38,7 @@ def pod(
 def with_controllers() -> Iterator[trace_pb2.Record]:
     """Yield the trace with a CronJob "ticker", a StatefulSet "db", and a pod of a template."""
     yield from trace()
-    ticker, db = object_pb2.Object(), object_pb2.Object()
+    ticker, db = object_pb2.KubernetesObject(), object_pb2.KubernetesObject()
     ticker.cron_job.metadata.name, ticker.cron_job.metadata.namespace = "ticker", "prod"
     template = ticker.cron_job.spec.job_template.spec.template
     template.metadata.labels["app"] = "ticker"
@@ -55,13 +55,13 @@ def with_controllers() -> Iterator[trace_pb2.Record]:
 
 def trace() -> Iterator[trace_pb2.Record]:
     """Yield the trace, each time anew."""
-    batch, budget = object_pb2.Object(), object_pb2.Object()
+    batch, budget = object_pb2.KubernetesObject(), object_pb2.KubernetesObject()
     batch.priority_class.metadata.name, batch.priority_class.value = "batch", 10
     budget.pod_disruption_budget.metadata.name = "web"
     budget.pod_disruption_budget.metadata.namespace = "prod"
-    budget.pod_disruption_budget.spec.max_unavailable.number_value = 1
+    budget.pod_disruption_budget.spec.max_unavailable.int_value = 1
     contents = [
-        {"header": trace_pb2.Header(format_version=1, window_end_ns=99)},
+        {"header": trace_pb2.Header(format_version=2, window_end_ns=99)},
         {"create": batch},
         {"create": budget},
         *({"create": node(f"n{number}", "ab"[number % 2])} for number in range(10)),

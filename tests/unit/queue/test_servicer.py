@@ -9,10 +9,10 @@ import orjson
 import pytest
 from google.protobuf.message import Message
 
-from reprieve.kube.v1alpha1 import affinity_pb2, meta_pb2, node_pb2, object_pb2, pod_pb2
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.queue.v1alpha1 import queue_service_pb2 as pb
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.session.v1beta1 import session_pb2
 from services.queue import codec
 from services.queue.batch import Clock
 from services.queue.config_codec import config_from_message
@@ -24,7 +24,7 @@ from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_named
 from services.queue.reader import QueueReader
 from services.queue.saved import QueueSession, session_from_plain, session_to_json
-from services.queue.servicer import HEADS_MAX, SchedulingQueueServicer
+from services.queue.servicer import HEADS_MAX, QueueServicer
 from services.rpc.checkpoint import checkpoint_info, write_checkpoint
 from services.rpc.errors import FieldError, LimitError, StaleError, TimeGoesBackwardsError
 from tests.unit.queue.builders import make_queue, make_queued_pod, pop, seconds
@@ -47,7 +47,7 @@ class Harness:
         lease_ns: int = 0,
         wall_clock_ns: Callable[[], int] = int,
     ) -> None:
-        self.servicer = SchedulingQueueServicer(wall_clock_ns=wall_clock_ns)
+        self.servicer = QueueServicer(wall_clock_ns=wall_clock_ns)
         config = queue_pb2.QueueConfig(mode=mode, lease_ns=lease_ns)
         opening = self.servicer.Open(pb.OpenRequest(session="s", live=live, config=config), None)  # type: ignore[arg-type] # no handler reads its context
         self.opened = asyncio.run(opening)
@@ -362,7 +362,7 @@ def test_metrics_have_upstreams_names_and_labels() -> None:
     )
     node = node_pb2.Node(metadata=META(name="n"))
     node.status.allocatable.update({"cpu": "1", "pods": "1"})
-    event = queue_pb2.ClusterEvent(label="NodeAdd", new=object_pb2.Object(node=node))
+    event = queue_pb2.ClusterEvent(label="NodeAdd", new=object_pb2.KubernetesObject(node=node))
     harness.send(
         queue_pb2.Operation(add_unschedulable=failed),
         queue_pb2.Operation(move=queue_pb2.Move(event=event)),
@@ -411,13 +411,13 @@ def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:
 def test_gates_activation_and_leases_are_read_and_refused_by_name() -> None:
     """Required fields, and what a mode does not know."""
     later = QueueReader(QueueConfig(mode="v1.34"))
-    named = session_pb2.PodRef(uid="u", name="p")
+    named = meta_pb2.ObjectReference(uid="u", name="p")
     for name, message, reader, field in (
         ("activate", queue_pb2.Activate(), later, "activate.pods"),
         ("activate", queue_pb2.Activate(pods=[named]), OLD_READER, "activate.pods"),
         (
             "activate",
-            queue_pb2.Activate(pods=[named, session_pb2.PodRef(uid="u")]),
+            queue_pb2.Activate(pods=[named, meta_pb2.ObjectReference(uid="u")]),
             later,
             "activate.pods[1].name",
         ),
@@ -529,7 +529,7 @@ def test_a_wildcard_that_names_a_pod_moves_that_pod_only() -> None:
             queue_pb2.Operation(pop=queue_pb2.Pop()),
             queue_pb2.Operation(add_unschedulable=failed),
         )
-    named = object_pb2.Object(pod=make_pod_message("b"))
+    named = object_pb2.KubernetesObject(pod=make_pod_message("b"))
     event = queue_pb2.ClusterEvent(label="ForceActivate", new=named)
     harness.send(queue_pb2.Operation(move=queue_pb2.Move(event=event)))
     where = {entry.pod.name: entry.sub_queue for entry in harness.dump().entries}

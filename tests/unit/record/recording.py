@@ -13,7 +13,7 @@ from replay.record.kubeconfig import Access
 from replay.record.making import trace_of
 from replay.record.session import Options, Recorded, State, record
 from replay.record.usage_sources import choose
-from reprieve.trace.v1alpha1.trace_pb2 import ImportIssue, Record
+from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
 
 PATHS = {each.kind: each.path for each in RESOURCES}

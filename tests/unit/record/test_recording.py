@@ -17,7 +17,7 @@ from replay.record.frames import Folder, LineFile
 from replay.record.making import trace_of
 from replay.record.watcher import Followed
 from replay.trace.compression import open_plain
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
 from tests.unit.record.recording import (

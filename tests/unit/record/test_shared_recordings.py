@@ -12,7 +12,7 @@ import pytest
 from replay.importers.kinds import RESOURCES
 from replay.importers.registry import open_trace
 from replay.record.redact import Redactor
-from reprieve.trace.v1alpha1.trace_pb2 import Record
+from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import ApiServerDouble, Listing, Raw, Script
 from tests.unit.importers.builders import kinds
 from tests.unit.record.recording import cluster, fast, trace

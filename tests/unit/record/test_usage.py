@@ -11,7 +11,7 @@ from replay.record.errors import RecordError
 from replay.record.frames import Folder
 from replay.record.making import NO_USAGE, WINDOWS_MAX, UsageHistory, trace_of, with_usage
 from replay.record.redact import Redactor
-from reprieve.trace.v1alpha1.trace_pb2 import Record, UsageProfile
+from reprieve.trace.v1beta1.trace_pb2 import Record, UsageProfile
 from tests.api_server import ApiServerDouble, Listing, Raw, Refusal, Script
 from tests.unit.importers.builders import make_object, make_pod, make_replica_set
 from tests.unit.record.recording import cluster, event, fast, issues, recorded, trace

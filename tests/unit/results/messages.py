@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from replay.world.journal import FailedAttempt
-from reprieve.kube.v1alpha1 import node_pb2, object_pb2, object_ref_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.kube_fields import timestamp
 
 SECOND_NS = 1_000_000_000
@@ -41,9 +41,9 @@ def pod_message(
 def added(message: pod_pb2.Pod | node_pb2.Node, at_s: int = 0) -> scheduler_pb2.Event:
     """Return the event of an object's creation, `at_s` after START_NS."""
     holder = (
-        object_pb2.Object(pod=message)
+        object_pb2.KubernetesObject(pod=message)
         if isinstance(message, pod_pb2.Pod)
-        else object_pb2.Object(node=message)
+        else object_pb2.KubernetesObject(node=message)
     )
     return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, add=holder)
 
@@ -73,14 +73,14 @@ def round_of(*events: scheduler_pb2.Event, at_s: int = 0, number: int = 0) -> sc
     return scheduler_pb2.Round(at_ns=START_NS + at_s * SECOND_NS, round=number, events=events)
 
 
-def pod_ref(name: str) -> session_pb2.PodRef:
+def pod_ref(name: str) -> meta_pb2.ObjectReference:
     """Return a pod's name for services."""
-    return session_pb2.PodRef(uid=f"uid-{name}", namespace="default", name=name)
+    return meta_pb2.ObjectReference(uid=f"uid-{name}", namespace="default", name=name)
 
 
-def object_ref(name: str) -> object_ref_pb2.ObjectRef:
+def object_ref(name: str) -> meta_pb2.ObjectReference:
     """Return a pod's name for logs."""
-    return object_ref_pb2.ObjectRef(kind="Pod", namespace="default", name=name, uid=f"uid-{name}")
+    return meta_pb2.ObjectReference(kind="Pod", namespace="default", name=name, uid=f"uid-{name}")
 
 
 def bound(name: str, node_name: str, at_s: int = 0, queued_s: int = 0) -> scheduler_pb2.Outcome:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from replay.results.manifest import Manifest
 from replay.results.run_directory import RunDirectory
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.results import messages
 
 NODE = "worker"

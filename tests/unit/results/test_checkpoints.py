@@ -17,7 +17,7 @@ from replay.results.checkpoints import (
     last_before,
 )
 from replay.results.errors import RunError
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 
 class Session:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.results.round_spans import NODES_MAX, RoundSpans, synchronize_attributes
-from reprieve.eviction.v1alpha1 import eviction_service_pb2
+from reprieve.eviction.v1beta1 import eviction_service_pb2
 from services.telemetry.sampling import Sampling
 from tests.unit.results.test_round_spans import Kept
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from replay.results.history import ClusterHistory, Verb, changes
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.results import messages
 
 _POD_KEY = ("Pod", "default", "a")

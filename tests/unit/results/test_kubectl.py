@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from replay.results import durations, kubectl
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from services.rpc import kube_json
 from services.rpc.kube_fields import timestamp
 from tests.unit.results import messages

@@ -24,8 +24,8 @@ from replay.results.decision_log import (
 from replay.results.errors import RunError
 from replay.results.history import RoundLog, read_rounds
 from replay.world.journal import FailedAttempt
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.results import messages
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

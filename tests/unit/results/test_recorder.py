@@ -9,8 +9,8 @@ import pytest
 from replay.results.recorder import Recorder
 from replay.results.run_directory import RunDirectory
 from replay.results.tally import LOCAL_STORAGE
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.resource import resource
 from services.telemetry.sampling import Sampling

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replay.results.attempts import steps_of
 from replay.results.round_spans import Exchange, RoundSpans
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Delivery, Span, SpanContext
 

@@ -15,7 +15,7 @@ _MANIFEST = Manifest(
     seed=7,
     rules="v1.34",
     traces=(TraceFile(path="a.ktr", sha256="00"),),
-    configuration={"queue_mode": "v1.20"},
+    configuration={"queue_rules": "v1.20"},
     services={"scheduler": "embedded"},
     argv=("replay", "a.ktr"),
 )

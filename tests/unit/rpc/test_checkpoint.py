@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import orjson
 import pytest
 
-from reprieve.session.v1alpha1 import session_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.rpc.checkpoint import (
     CHUNK_BYTES_MAX,
     ForeignCheckpointError,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from reprieve.kube.v1alpha1.node_pb2 import Node as NodeMessage
-from reprieve.kube.v1alpha1.pod_pb2 import Pod as PodMessage
-from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget as BudgetMessage
-from reprieve.kube.v1alpha1.scheduling_pb2 import PriorityClass as PriorityClassMessage
+from reprieve.kube.v1beta1.node_pb2 import Node as NodeMessage
+from reprieve.kube.v1beta1.pod_pb2 import Pod as PodMessage
+from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget as BudgetMessage
+from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass as PriorityClassMessage
 from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodPhase, PreemptionPolicy

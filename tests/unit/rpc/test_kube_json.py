@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.kube.v1alpha1.policy_pb2 import PodDisruptionBudget
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
 from services.rpc.errors import FieldError
 from services.rpc.kube_json import parse, to_json
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from replay.importers.kinds import is_carried, to_object
-from reprieve.kube.v1alpha1.meta_pb2 import ObjectMeta
-from reprieve.kube.v1alpha1.object_pb2 import Object
+from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.rpc.kube_kinds import API_VERSIONS, object_to_json
 
 
 @pytest.mark.parametrize("kind", sorted(API_VERSIONS))
 def test_each_kind_goes_both_ways(kind: str) -> None:
-    """Every kind has a place in Object."""
+    """Every kind has a place in KubernetesObject."""
     mapping = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {"name": "x"}}
     read = to_object(mapping)
     assert object_to_json(read) == mapping
@@ -20,7 +20,7 @@ def test_each_kind_goes_both_ways(kind: str) -> None:
 
 def test_every_object_has_an_api_version() -> None:
     """The table and the message know the same kinds."""
-    types = [field.message_type for field in Object.DESCRIPTOR.fields]
+    types = [field.message_type for field in KubernetesObject.DESCRIPTOR.fields]
     assert sorted(each.name for each in types if each) == sorted(API_VERSIONS)
 
 
@@ -48,6 +48,6 @@ def test_an_object_without_kind_or_version_is_not_carried(mapping: dict[str, obj
 def test_what_is_no_object_cannot_be_written() -> None:
     """An empty Object and a part of one have no kind."""
     with pytest.raises(ValueError, match="holds no object"):
-        object_to_json(Object())
+        object_to_json(KubernetesObject())
     with pytest.raises(ValueError, match="no kind"):
         object_to_json(ObjectMeta())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from reprieve.kube.v1alpha1 import pod_pb2, storage_pb2, workloads_pb2
-from reprieve.kube.v1alpha1.affinity_pb2 import TopologySpreadConstraint
+from reprieve.kube.v1beta1 import pod_pb2, storage_pb2, workloads_pb2
+from reprieve.kube.v1beta1.affinity_pb2 import TopologySpreadConstraint
 from services.kube import storage
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.volumes import CsiSource, GcePersistentDisk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replay.importers.kinds import to_object
-from reprieve.kube.v1alpha1 import object_pb2
+from reprieve.kube.v1beta1 import object_pb2
 from services.rpc.errors import FieldError
 from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.cluster_events import Change, PutOther, Unread, decode_object
@@ -54,4 +54,4 @@ def test_an_object_without_meaning_is_refused_with_its_path() -> None:
         decoded("ReplicaSet", "apps/v1", spec={"selector": selector})
     assert refused.value.field.startswith("object.replica_set.spec.selector")
     with pytest.raises(FieldError):
-        decode_object(object_pb2.Object(), PodSpecInterner(), "object")
+        decode_object(object_pb2.KubernetesObject(), PodSpecInterner(), "object")

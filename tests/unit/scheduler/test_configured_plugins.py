@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 
 import pytest
 
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm

@@ -20,8 +20,8 @@ import grpc
 import pytest
 import trustme
 
-from reprieve.scheduler.v1alpha1 import extender_service_pb2 as service_pb2
-from reprieve.scheduler.v1alpha1 import extender_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
+from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
 from services.config.scheduler_extenders import ExtenderConfig, TlsConfig
 from services.rpc.errors import FieldError
 from services.scheduler.core.extenders import FilterAnswer, NodeVictims

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reprieve.queue.v1alpha1 import queue_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import LABEL_ZONE
 from services.kube.selector import LabelSelector
 from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from reprieve.queue.v1alpha1 import queue_pb2, queue_service_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube_messages import node_to_message, pod_to_message

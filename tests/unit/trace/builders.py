@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from reprieve.kube.v1alpha1.pod_pb2 import Pod
-from reprieve.trace.v1alpha1.trace_pb2 import Header, Marker, PodCreate, Record
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Header, Marker, PodCreate, Record
 
 
 def make_header(**fields: object) -> Record:
     """Return a header's record."""
-    header = Header(format_version=1)
+    header = Header(format_version=2)
     for name, value in fields.items():
         setattr(header, name, value)
     return Record(at_ns=0, sequence=1, header=header)

@@ -15,8 +15,8 @@ from replay.trace.errors import TraceError
 from replay.trace.frames import delimited
 from replay.trace.reader import read
 from replay.trace.writer import SUFFIXES, Writer, write
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import Delete, Observed, Record, UsageProfile
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Observed, Record, UsageProfile
 from tests.unit.trace.builders import make_header, make_marker, make_pod
 
 _INT64 = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -31,9 +31,9 @@ def _content(draw: st.DrawFn) -> Record:
         case 0:
             return make_pod(0, 0, name)
         case 1:
-            record.delete.CopyFrom(Delete(cause=name, grace_period_s=draw(_INT64)))
+            record.delete.CopyFrom(Delete(cause=name, grace_period_seconds=draw(_INT64)))
         case 2:
-            create = Object()
+            create = KubernetesObject()
             create.pod_disruption_budget.spec.min_available.string_value = name
             record.create.CopyFrom(create)
         case 3:

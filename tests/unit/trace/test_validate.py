@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from replay.trace.validate import validate
-from reprieve.kube.v1alpha1.object_pb2 import Object
-from reprieve.trace.v1alpha1.trace_pb2 import Record, Template
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1.trace_pb2 import Record, Template
 from tests.unit.trace.builders import make_header, make_marker, make_pod
 
 
@@ -35,7 +35,7 @@ def test_a_missing_class_is_told_with_what_comes_of_it() -> None:
 
 def test_a_class_that_was_created_before_and_a_system_class_are_known() -> None:
     """System classes are always there."""
-    create = Object()
+    create = KubernetesObject()
     create.priority_class.metadata.name = "gold"
     gold, system = make_pod(0, 3, "a"), make_pod(0, 4, "b")
     gold.pod_create.pod.spec.priority_class_name = "gold"
@@ -58,7 +58,7 @@ def test_what_a_template_asks_for_is_counted_by_its_pods() -> None:
 
 def test_what_a_controllers_pods_ask_for_is_warned_of() -> None:
     """A class that is missing, wherever the template stands."""
-    create = Object()
+    create = KubernetesObject()
     template = create.cron_job.spec.job_template.spec.template
     template.spec.priority_class_name = "none"
     warnings = validate([make_header(), Record(sequence=2, create=create)]).warnings

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from replay.results.run_directory import RunDirectory
 from replay.whatif.flip import first_divergence, told
-from reprieve.kube.v1alpha1 import object_ref_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 
 def bound(name: str, node: str, *, at_ns: int = 0, tied: int = 1) -> trace_pb2.Decision:
     """Return the decision that binds a pod, so many ns after the run's beginning."""
-    reference = object_ref_pb2.ObjectRef(kind="Pod", namespace="prod", name=name, uid=f"uid-{name}")
+    reference = meta_pb2.ObjectReference(kind="Pod", namespace="prod", name=name, uid=f"uid-{name}")
     scheduled = trace_pb2.Scheduled(node_name=node, attempts=1, tied_nodes=tied)
     observed = trace_pb2.Observed(object=reference, scheduled=scheduled)
     return trace_pb2.Decision(at_ns=at_ns, observed=observed)

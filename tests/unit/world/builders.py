@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from google.protobuf.struct_pb2 import Value
-
 from replay.world.admission import PriorityAdmission
 from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
@@ -21,17 +19,18 @@ from replay.world.pod_record import PodRecord
 from replay.world.pressure import EvictionBackend, Pressure
 from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
-from reprieve.kube.v1alpha1 import (
+from reprieve.kube.v1beta1 import (
+    meta_pb2,
     node_pb2,
     object_pb2,
-    object_ref_pb2,
     pod_pb2,
     policy_pb2,
     scheduling_pb2,
     workloads_pb2,
 )
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 
 S = 1_000_000_000
 
@@ -133,10 +132,10 @@ def make_budget(
     return made
 
 
-def _value(amount: int | str) -> Value:
+def _value(amount: int | str) -> IntOrString:
     if isinstance(amount, str):
-        return Value(string_value=amount)
-    return Value(number_value=amount)
+        return IntOrString(string_value=amount)
+    return IntOrString(int_value=amount)
 
 
 def create(message: object) -> trace_pb2.Record:
@@ -149,9 +148,9 @@ def update(message: object) -> trace_pb2.Record:
     return trace_pb2.Record(update=wrap(message))
 
 
-def wrap(message: object) -> object_pb2.Object:
+def wrap(message: object) -> object_pb2.KubernetesObject:
     """Return an object of the contract that holds the message."""
-    wrapped = object_pb2.Object()
+    wrapped = object_pb2.KubernetesObject()
     for each in wrapped.DESCRIPTOR.oneofs[0].fields:
         if each.message_type is message.DESCRIPTOR:  # type: ignore[attr-defined] # a message
             getattr(wrapped, each.name).CopyFrom(message)
@@ -167,8 +166,8 @@ def create_pod(pod: pod_pb2.Pod, **life: int | bool) -> trace_pb2.Record:
 
 def delete(kind: str, name: str, *, grace_s: int | None = None) -> trace_pb2.Record:
     """Return the record that deletes an object of the default namespace."""
-    ref = object_ref_pb2.ObjectRef(kind=kind, namespace="default", name=name)
-    return trace_pb2.Record(delete=trace_pb2.Delete(object=ref, grace_period_s=grace_s))
+    ref = meta_pb2.ObjectReference(kind=kind, namespace="default", name=name)
+    return trace_pb2.Record(delete=trace_pb2.Delete(object=ref, grace_period_seconds=grace_s))
 
 
 @dataclass

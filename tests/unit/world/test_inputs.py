@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reprieve.kube.v1alpha1 import object_pb2, object_ref_pb2, storage_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, storage_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
     S,
     World,
@@ -92,7 +92,7 @@ def test_a_record_is_never_changed(record: trace_pb2.Record) -> None:
 def test_other_objects_are_told_and_not_read() -> None:
     """Added, updated, deleted."""
     world = World()
-    service = object_pb2.Object()
+    service = object_pb2.KubernetesObject()
     service.service.metadata.name = "s"
     world.feed(0, trace_pb2.Record(create=service), trace_pb2.Record(update=service))
     world.feed(1, delete("Service", "s"))
@@ -105,7 +105,7 @@ def test_other_objects_are_told_and_not_read() -> None:
         create(make_class("system-x", 1)),
         create(make_budget(min_available="many")),
         create_pod(make_pod("taken")),
-        trace_pb2.Record(create=object_pb2.Object()),
+        trace_pb2.Record(create=object_pb2.KubernetesObject()),
     ],
     ids=["class", "budget", "pod", "nothing"],
 )
@@ -214,7 +214,7 @@ def test_an_object_without_a_namespace_is_of_the_default_one() -> None:
     pod.metadata.namespace = budget.metadata.namespace = ""
     world.feed(0, create_pod(pod), create(budget))
     assert world.status().expected_pods == 1
-    ref = object_ref_pb2.ObjectRef(kind="Pod", name="p")
+    ref = meta_pb2.ObjectReference(kind="Pod", name="p")
     world.feed(1, trace_pb2.Record(delete=trace_pb2.Delete(object=ref)))
     assert world.names() == []
 
@@ -230,7 +230,7 @@ def test_an_objects_version_counts_its_own_changes() -> None:
     world.feed(1, update(recorded), update(make_node()), update(budget), update(claim))
     world.feed(2, update(recorded), create_pod(make_pod("q")))
     world.cluster.bind(2, world.pod("p"), "n")
-    ref = object_ref_pb2.ObjectRef(kind="PersistentVolumeClaim", name="c")
+    ref = meta_pb2.ObjectReference(kind="PersistentVolumeClaim", name="c")
     world.feed(3, trace_pb2.Record(delete=trace_pb2.Delete(object=ref)), create(claim))
     versions: dict[str, list[str]] = {}
     for event in world.cluster.take_events():

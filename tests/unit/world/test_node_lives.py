@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from replay.world.models import Models
-from reprieve.kube.v1alpha1 import node_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import node_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
     S,
     World,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.world.builders import (
     S,
     World,

@@ -6,7 +6,7 @@ from replay.world.models import Models
 from replay.world.pod_gc import PodGarbageCollection
 from replay.world.replay import End, Limits, Replay
 from replay.world.timeline import Kind
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
 from tests.unit.world.test_replay import FakeScheduler, Silent, at, bind_all
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from replay.world.growth import UsageRule, parse_growth
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
-from reprieve.eviction.v1alpha1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1alpha1 import node_pb2, pod_pb2
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
 
 GIB = 1 << 30

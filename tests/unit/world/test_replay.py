@@ -10,8 +10,8 @@ import pytest
 from replay.world import replay as loop
 from replay.world.models import Models
 from replay.world.replay import End, Limits, LoopError, Replay
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
     S,
     bind,

@@ -6,7 +6,7 @@ import pytest
 
 from replay.world.models import Models
 from replay.world.pod_status import crash_backoff_ns, runs_again
-from reprieve.kube.v1alpha1 import pod_pb2
+from reprieve.kube.v1beta1 import pod_pb2
 from tests.unit.world.builders import S, World, create, create_pod, make_node, make_pod
 from tests.unit.world.workloads.builders import make_job, phases, place
 

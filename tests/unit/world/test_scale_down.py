@@ -6,7 +6,7 @@ import pytest
 
 from replay.world.pod_record import PodRecord
 from replay.world.workloads.making import DELETION_COST, deletion_cost, first_to_go
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, make_pod
 
 NOW_NS = 1000 * S

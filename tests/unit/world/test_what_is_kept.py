@@ -12,8 +12,8 @@ from replay.results.recorder import Recorder
 from replay.results.run_directory import RunDirectory
 from replay.world.models import Models
 from replay.world.replay import Limits, Replay
-from reprieve.scheduler.v1alpha1 import scheduler_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.sampling import Sampling
 from services.telemetry.span import Delivery, Span
 from tests.unit.world.builders import (

@@ -20,8 +20,8 @@ from pathlib import Path
 import yaml
 
 from replay.importers.registry import open_trace
-from reprieve.kube.v1alpha1 import pod_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from reprieve_gpu_sharing.asked import COUNT, MILLI, MODEL
 from services.kube.requests import pod_requests
 from services.rpc.kube_spec import spec_from_message

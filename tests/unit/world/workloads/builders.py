@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from replay.world.pod_record import PodRecord
 from replay.world.timeline import Kind
-from reprieve.kube.v1alpha1 import workloads_pb2
+from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import World
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reprieve.kube.v1alpha1 import object_pb2
-from reprieve.trace.v1alpha1 import trace_pb2
+from reprieve.kube.v1beta1 import object_pb2
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_pod, update
 from tests.unit.world.workloads.builders import end, make_stateful_set, phases, place
 
@@ -143,7 +143,7 @@ def test_recorded_pods_are_adopted_and_lend_their_lives_by_name() -> None:
 def test_a_claim_is_made_bound_unless_its_class_waits_for_the_first_consumer() -> None:
     """No volume controller is simulated."""
     world = World()
-    late = object_pb2.Object()
+    late = object_pb2.KubernetesObject()
     late.storage_class.metadata.name = "late"
     late.storage_class.volume_binding_mode = "WaitForFirstConsumer"
     message = make_stateful_set(replicas=1)

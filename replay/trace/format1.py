@@ -1,0 +1,103 @@
+"""Traces of format 1, as records of today.
+
+Format 1 had google.protobuf.Value where IntOrString is now, and numbered the fields of an object's
+reference otherwise in PersistentVolume and CronJob. In the text form, where fields have names, only
+the former differs.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from google.protobuf import unknown_fields
+
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
+from reprieve.trace.v1beta1.trace_pb2 import Record
+
+VERSION = 1
+_NUMBER = 2
+_BOUNDS = (
+    ("podDisruptionBudget", ("spec",), ("minAvailable", "maxUnavailable")),
+    ("deployment", ("spec", "strategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
+    ("daemonSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
+    ("statefulSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable",)),
+)
+"""Where in an object the numbers stand that may be percentages, by the names of the text form."""
+
+
+def convert(record: Record, *, is_text: bool) -> None:
+    """Make a record of format 1 what it says today.
+
+    In one that was read from text (`text`), names have put everything in its place.
+    """
+    held = getattr(record, record.WhichOneof("record") or "", None)
+    if record.HasField("header"):
+        record.header.format_version = VERSION + 1
+    elif not is_text and (record.HasField("create") or record.HasField("update")):
+        for bound in _bounds(held):
+            _convert_bound(bound)
+        for reference in _references(held):
+            reference.namespace, reference.name, reference.uid, reference.api_version = (
+                *(reference.name, reference.uid, reference.api_version),
+                reference.namespace,
+            )
+
+
+def is_begun(plain: Any) -> bool:
+    """Tell whether a line is the header of a trace of format 1."""
+    header = plain.get("header") if isinstance(plain, dict) else None
+    return isinstance(header, dict) and header.get("formatVersion") == VERSION
+
+
+def text(plain: Any) -> Any:
+    """Return a line that was read from a ".jsonl" of format 1, its numbers as they are today."""
+    for change in ("create", "update"):
+        for kind, path, names in _BOUNDS:
+            part: Any = plain.get(change) if isinstance(plain, dict) else None
+            for step in (kind, *path):
+                part = part.get(step) if isinstance(part, dict) else None
+            for name in names if isinstance(part, dict) else ():
+                match part.get(name):
+                    case str(text):
+                        part[name] = {"stringValue": text}
+                    case int() | float() as number:
+                        part[name] = {"intValue": number}
+    return plain
+
+
+def _bounds(held: Any) -> Iterator[IntOrString]:
+    match held.WhichOneof("object"):
+        case "pod_disruption_budget":
+            spec = held.pod_disruption_budget.spec
+            parts, names = [spec], ("min_available", "max_unavailable")
+        case "deployment":
+            parts = [held.deployment.spec.strategy.rolling_update]
+            names = ("max_unavailable", "max_surge")
+        case "daemon_set" | "stateful_set" as kind:
+            parts = [getattr(held, kind).spec.update_strategy.rolling_update]
+            names = ("max_unavailable", "max_surge")
+        case _:
+            return
+    for part in parts:
+        yield from (getattr(part, name) for name in names if part.HasField(name))
+
+
+def _convert_bound(bound: IntOrString) -> None:
+    """Take the number, a double, which today's message has as a field that it does not know."""
+    for field in unknown_fields.UnknownFieldSet(bound):
+        if field.field_number == _NUMBER:
+            (number,) = struct.unpack("<d", struct.pack("<Q", field.data))
+            bound.DiscardUnknownFields()
+            bound.int_value = int(number)
+            return
+
+
+def _references(held: Any) -> Iterator[ObjectReference]:
+    match held.WhichOneof("object"):
+        case "persistent_volume":
+            if held.persistent_volume.spec.HasField("claim_ref"):
+                yield held.persistent_volume.spec.claim_ref
+        case "cron_job":
+            yield from held.cron_job.status.active

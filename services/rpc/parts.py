@@ -1,0 +1,79 @@
+"""Messages in parts: none is larger than what every gRPC library takes without being asked.
+
+The parts of a message merge to the whole as protobuf messages do: repeated fields append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+MESSAGE_BYTES_MAX = 2 * 1024 * 1024
+"""What the contract allows a message, either way; libraries refuse one of 4 MiB by themselves."""
+
+PART_BYTES = 1024 * 1024
+"""What a part comes to, but where a single element is larger."""
+
+_ELEMENT_BYTES = 16
+"""What an element costs beside its own bytes, at most."""
+
+_M = TypeVar("_M", bound=Message)
+
+
+def split(message: _M, most: int = PART_BYTES) -> Iterator[_M]:
+    """Yield parts of at most so many bytes, cut between elements of repeated fields."""
+    if message.ByteSize() <= most:
+        yield message
+        return
+    part, taken = type(message)(), 0
+    for field, value in message.ListFields():
+        if not field.is_repeated and field.message_type is not None:
+            inner: Iterator[Any] = split(value, most)
+            pieces: Iterable[_M] = (_holding(message, field.name, each) for each in inner)
+        elif field.is_repeated and not _is_map(field):
+            pieces = (_holding(message, field.name, [each]) for each in value)
+        else:
+            pieces = (_holding(message, field.name, value),)
+        for piece in pieces:
+            size = piece.ByteSize()
+            if taken and taken + size > most:
+                yield part
+                part, taken = type(message)(), 0
+            part.MergeFrom(piece)
+            taken += size
+    yield part
+
+
+def merged(parts: Iterable[_M], whole: _M) -> _M:
+    """Return `whole` with the parts merged into it, in order."""
+    for part in parts:
+        whole.MergeFrom(part)
+    return whole
+
+
+def chunks(
+    elements: Iterable[_M], most: int = PART_BYTES, count: int = 2**31
+) -> Iterator[list[_M]]:
+    """Yield the elements in lists of at most `count` that take at most so many bytes, or of one."""
+    chunk: list[_M] = []
+    taken = 0
+    for each in elements:
+        size = each.ByteSize() + _ELEMENT_BYTES
+        if chunk and (taken + size > most or len(chunk) == count):
+            yield chunk
+            chunk, taken = [], 0
+        chunk.append(each)
+        taken += size
+    if chunk:
+        yield chunk
+
+
+def _holding(message: _M, name: str, value: object) -> _M:
+    return type(message)(**{name: value})
+
+
+def _is_map(field: object) -> bool:
+    entry = getattr(field, "message_type", None)
+    return entry is not None and entry.GetOptions().map_entry
