@@ -1,7 +1,7 @@
 """What the scheduling queue's core costs as it grows: microseconds an operation, bytes a pod.
 
-One process, no wires, mode v1.34 with upstream's hints. Pods come from ten templates. Times are
-the processor's; of small sizes, which are tried more than once, the best is told. The first rows
+One process, no wires, rules of v1.34 with upstream's hints. Pods come from ten templates. Times are
+the processor's; of small sizes, which are tried more than once, the best is shown. The first rows
 are what a bare heap of tuples costs in the same run: the machine's own speed, and what no queue
 of Python's can do without. Run it as `python -m benchmarks.queue_scale`, or with the sizes to try:
 `... 1000 1000000`.
@@ -117,18 +117,18 @@ class Trial:
             self.queue.next_wakeup_ns(self.now_ns)
 
     def move_none(self) -> None:
-        """Tell of an event for which no plugin that refused a pod has registered."""
+        """Send an event for which no plugin that refused a pod has registered."""
         self.queue.move_all(happened("PersistentVolumeClaimAdd"), now_ns=self.now_ns)
 
     def move_few(self) -> None:
-        """Tell of an event that concerns a thousandth of the pods."""
+        """Send an event that concerns a thousandth of the pods."""
         self.now_ns += 60 * NS_PER_S
         moved = self.queue.move_all(happened("NodeTaintChange"), now_ns=self.now_ns)
         if moved != -(-self.size // 1000):
             raise ValueError(moved)
 
     def move_all(self) -> None:
-        """Tell of a pod that has gone, which may help every pod that asked for more."""
+        """Send the end of a pod, which may help every pod that asked for more."""
         self.queue.move_all(happened("AssignedPodDelete"), now_ns=self.now_ns)
         if self.queue.sizes()[SubQueue.UNSCHEDULABLE]:
             raise ValueError(self.queue.sizes())

@@ -8,6 +8,6 @@ from replay.conform.vectors import RECORDED, Json
 from tests.vectors import read_vectors
 
 
-def scripts(mode: str) -> Iterator[Json]:
-    """Yield the scripts recorded of the kubelet `mode`."""
-    yield from read_vectors(RECORDED / f"eviction-{mode}.jsonl.gz")
+def scripts(rules: str) -> Iterator[Json]:
+    """Yield the scripts recorded of the kubelet `rules`."""
+    yield from read_vectors(RECORDED / f"eviction-{rules}.jsonl.gz")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from replay.conform.scheduling import Json
 from replay.conform.vectors import RECORDED
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.scheduler.configuration import options_of, read_configuration
+from services.scheduler.core.scheduler import Scheduler
 from tests.vectors import read_vectors
 
 
@@ -18,3 +22,11 @@ def vectors(name: str) -> Iterator[tuple[Json, Json]]:
     """Yield the scenarios of a file with what is expected, what upstream documents first."""
     for vector in whole_vectors(name):
         yield vector["scenario"], vector.get("expectedDocumented") or vector["expected"]
+
+
+def scheduler_of(scenario: Json, queue_rules: str) -> Scheduler:
+    """Return a scheduler under the scenario's configuration, with an empty cluster."""
+    config = scheduler_pb2.SchedulerConfig()
+    if "schedulerConfiguration" in scenario:
+        config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
+    return Scheduler(options_of(config, read_configuration(config), queue_rules))

@@ -66,7 +66,8 @@ class _Session(Generic[Request, Answer]):
             raise BackendError(f"{self._named} answers wrongly: session: is required")
         self._stamp = session_pb2.Stamp(session=self.opened.session)
         open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, stream)
-        self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address)
+        unary = getattr(self._stub, stream.removeprefix("Streaming"))
+        self._stream: Exchange[Request, Answer] = Exchange(open_stream, service, address, unary)
 
     def follow(self, traceparent: str) -> None:
         """Let the service's own spans belong to the trace of that context."""
@@ -261,6 +262,11 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                 if not 0 < answer.applied <= len(left):
                     problem = f"is {answer.applied}, of {len(left)} operations"
                     raise self._wrong("applied", problem)
+                for index, phase in enumerate(answer.phases):
+                    if phase.wall_ns < 0:
+                        raise self._wrong(
+                            f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative"
+                        )
                 results += answer.results
                 left = left[answer.applied :]
         return results

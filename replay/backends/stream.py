@@ -1,10 +1,14 @@
-"""Requests and their answers over a bidirectional stream, with a deadline for each answer."""
+"""Requests and their answers over a bidirectional stream, with a deadline for each answer.
+
+A service that does not serve the stream is called by the unary RPC that has the same messages.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +29,16 @@ class Exchange(Generic[Request, Answer]):
     """
 
     def __init__(
-        self, open_stream: Callable[[Iterator[Request]], Any], service: str, address: str
+        self,
+        open_stream: Callable[[Iterator[Request]], Any],
+        service: str,
+        address: str,
+        unary: Callable[..., Answer] | None = None,
     ) -> None:
         self._service = f"the {service} at {address}"
+        self._unary = unary
+        self._is_streaming = True
+        self._unanswered: deque[Request] = deque()
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
         self._call = open_stream(iter(self._requests.get, None))
         self._due = float("inf")
@@ -41,20 +52,38 @@ class Exchange(Generic[Request, Answer]):
 
     def send(self, request: Request) -> None:
         """Send a request; answers come in the order of requests."""
-        self._due = time.monotonic() + DEADLINE_S
-        self._requests.put(request)
+        if self._unary is not None:
+            self._unanswered.append(request)
+        if self._is_streaming:
+            self._due = time.monotonic() + DEADLINE_S
+            self._requests.put(request)
 
     def receive(self) -> Answer:
         """Wait for the next answer. Raises BackendError."""
+        if not self._is_streaming:
+            return self._called()
         self._due = time.monotonic() + DEADLINE_S
         try:
             answer: Answer = next(self._call)
         except StopIteration as error:
             raise BackendError(f"{self._service} ended the stream") from error
         except grpc.RpcError as error:
+            self._due = float("inf")
+            if self._unary is not None and _is_unserved(error):
+                self._is_streaming = False
+                return self._called()
             raise BackendError(f"{self._service} answers {describe(error)}") from error
         self._due = float("inf")
+        self._unary = None
+        self._unanswered.clear()
         return answer
+
+    def _called(self) -> Answer:
+        assert self._unary is not None  # noqa: S101 - only such an exchange does not stream
+        try:
+            return self._unary(self._unanswered.popleft(), timeout=DEADLINE_S)
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._service} answers {describe(error)}") from error
 
     def close(self) -> None:
         """End the stream."""
@@ -67,6 +96,10 @@ class Exchange(Generic[Request, Answer]):
             if time.monotonic() > self._due:
                 self._call.cancel()
                 return
+
+
+def _is_unserved(error: grpc.RpcError) -> bool:
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 def describe(error: grpc.RpcError) -> str:

@@ -1,4 +1,4 @@
-"""`reprieve examples` and `demo`: what comes with Reprieve, written or replayed."""
+"""`reprieve examples`, `protos` and `demo`: what comes with Reprieve, written or replayed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _MADE = frozenset({"__pycache__", "node_modules"})
 """Folders that using an example in place leaves in it."""
 
 
-@click.command(name="examples")
-@click.option(
+_OUTPUT = click.option(
     "-o",
     "--output",
     "folder",
@@ -26,7 +25,12 @@ _MADE = frozenset({"__pycache__", "node_modules"})
     required=True,
     help="The folder, which is made where it is missing.",
 )
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+_FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
+
+
+@click.command(name="examples")
+@_OUTPUT
+@_FORCE
 def examples_command(*, folder: Path, force: bool) -> None:
     """Write the examples into a folder: traces, a recording, plugins, an extender.
 
@@ -37,7 +41,28 @@ def examples_command(*, folder: Path, force: bool) -> None:
       reprieve examples -o examples
       reprieve replay examples/traces/four-tiers.ktr
     """
-    source = bundled("examples")
+    _write(bundled("examples"), folder, force=force)
+
+
+@click.command(name="protos")
+@_OUTPUT
+@_FORCE
+def protos_command(*, folder: Path, force: bool) -> None:
+    """Write the .proto files, with what buf needs to generate code from them.
+
+    A service that implements one of the contracts takes the place of ours in a replay
+    (docs/write-a-scheduler.md). v1beta1.binpb is the same as a FileDescriptorSet.
+
+    \b
+    Examples:
+      reprieve protos -o protos
+      protoc -I protos --go_out=. $(cd protos && find reprieve -name '*.proto')
+      buf generate protos --template protos/buf.gen.yaml
+    """
+    _write(bundled("protos"), folder, force=force)
+
+
+def _write(source: Path, folder: Path, *, force: bool) -> None:
     wanted = {path: folder / path.relative_to(source) for path in _files(source)}
     taken = [path for path in wanted.values() if path.exists()]
     if taken and not force:

@@ -15,6 +15,7 @@ from services.rpc.version import package_version
 _COMMANDS = {
     "demo": "Replay a bundled trace that ends in seconds.",
     "examples": "Write the bundled examples into a folder.",
+    "protos": "Write the contract's .proto files into a folder.",
     "replay": "Replay a trace and show what was decided, and why.",
     "record": "Record a live cluster as a trace.",
     "report": "Write a run's report: one page that opens offline.",
@@ -33,7 +34,7 @@ _COMMANDS = {
     "serve": "Run one of the services alone.",
 }
 _SHARED = {
-    "examples_command": ("demo", "examples"),
+    "examples_command": ("demo", "examples", "protos"),
     "table_commands": ("query", "export", "report"),
     "trace_commands": ("convert", "generate", "validate"),
 }

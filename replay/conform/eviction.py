@@ -28,33 +28,35 @@ class EvictionSession:
 
     def __init__(self, channel: grpc.Channel, config: ev.EvictionConfig | None = None) -> None:
         self.stub = EvictionServiceStub(channel)
-        self.opened = self.stub.Open(pb.OpenRequest(config=config), timeout=DEADLINE_S)
-        self.session, self.epoch, self.sequence = self.opened.session, self.opened.epoch, 0
+        request = pb.CreateSessionRequest(config=config)
+        self.opened = self.stub.CreateSession(request, timeout=DEADLINE_S)
+        self.session, self.sequence = self.opened.session, 0
 
     def read(self) -> session_pb2.Stamp:
         """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch)
+        return session_pb2.Stamp(session=self.session)
 
     def stamp(self) -> session_pb2.Stamp:
-        """Return the next operation's stamp."""
+        """Return the next request's stamp."""
         self.sequence += 1
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch, sequence=self.sequence)
+        return session_pb2.Stamp(session=self.session, sequence=self.sequence)
 
-    def synchronize(self, step: pb.Step) -> pb.StepAnswer:
-        """Take a step."""
-        request = pb.SynchronizeRequest(stamp=self.stamp(), step=step)
-        return self.stub.Synchronize(request, timeout=DEADLINE_S).answer
-
-    def resume(self, resume: pb.ResumeStep) -> pb.StepAnswer:
-        """Go on with a step."""
-        request = pb.ResumeRequest(stamp=self.stamp(), resume=resume)
-        return self.stub.Resume(request, timeout=DEADLINE_S).answer
+    def apply(self, operation: pb.Operation) -> pb.OperationResult:
+        """Do an operation that has a result, as a batch of its own."""
+        request = pb.ApplyRequest(stamp=self.stamp(), operations=[operation])
+        answer = self.stub.Apply(request, timeout=DEADLINE_S)
+        if answer.sequence != self.sequence:
+            raise ValueError(f"an answer to {answer.sequence}, not to {self.sequence}")
+        if answer.applied != 1 or len(answer.results) != 1:
+            raise ValueError(f"{len(answer.results)} results, {answer.applied} applied, of one")
+        result: pb.OperationResult = answer.results[0]
+        return result
 
     def admit(self, node_name: str, plain: Json) -> Json:
         """Ask for a scripted pod and return what the vectors record of the answer."""
         pod = pod_message(plain)
-        request = pb.AdmitRequest(stamp=self.read(), node_name=node_name, pod=pod)
-        said = self.stub.Admit(request, timeout=DEADLINE_S)
+        admit = pb.Admit(node_name=node_name, pod=pod)
+        said = self.apply(pb.Operation(admit=admit)).admission
         return {
             "pod": pod.metadata.uid,
             "admit": said.admit,
@@ -64,23 +66,24 @@ class EvictionSession:
 
     def take(self, node: ScriptedNode, plain: Json) -> Json:
         """Play one step of a script."""
-        answer = self.synchronize(node.step(plain))
-        if answer.HasField("need_reclaim"):
-            answer = self.resume(node.resume(plain, answer.need_reclaim))
+        result = self.apply(pb.Operation(step=node.step(plain)))
+        if result.HasField("need_reclaim"):
+            resume = node.resume(plain, result.need_reclaim)
+            result = self.apply(pb.Operation(resume=resume))
         admitted = [self.admit(node.name, each) for each in plain.get("admit") or []]
-        return {**node.seen(answer.result, plain), "admit": admitted}
+        return {**node.seen(result.step, plain), "admit": admitted}
 
     def close(self) -> None:
         """Forget the session."""
-        request = pb.CloseSessionRequest(session=self.session)
-        self.stub.CloseSession(request, timeout=DEADLINE_S)
+        request = session_pb2.DeleteSessionRequest(session=self.session)
+        self.stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
-def eviction_difference(channel: grpc.Channel, mode: str, script: Json) -> str:
+def eviction_difference(channel: grpc.Channel, rules: str, script: Json) -> str:
     """Return how a service differs from a recorded script, "" where it does not."""
     refusal = str(script.get("config_error", ""))
     try:
-        session = EvictionSession(channel, config_message(script["config"], mode))
+        session = EvictionSession(channel, config_message(script["config"], rules))
     except grpc.RpcError as error:
         said = str(error.details()) if isinstance(error, grpc.Call) else str(error)
         return "" if refusal and said.endswith(refusal) else f"the configuration is refused: {said}"

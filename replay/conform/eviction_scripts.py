@@ -101,17 +101,17 @@ def _kubelets_words(error: str) -> str:
     return words + mark
 
 
-def config_message(plain: Json, mode: str) -> ev.EvictionConfig:
+def config_message(plain: Json, rules: str) -> ev.EvictionConfig:
     """Return a script's configuration."""
     return ev.EvictionConfig(
-        mode=mode,
+        rules=rules,
         hard=plain.get("hard"),
         soft=plain.get("soft"),
         soft_grace=plain.get("soft_grace"),
         minimum_reclaim=plain.get("min_reclaim"),
         enforce_node_allocatable=plain.get("enforce_node_allocatable"),
         pressure_transition_ns=plain["pressure_transition_ms"] * MS,
-        max_pod_grace_s=plain["max_pod_grace_s"],
+        max_pod_grace_period_seconds=plain["max_pod_grace_s"],
         dedicated_image_fs=plain["dedicated_imagefs"],
         split_container_fs=plain["split_containerfs"],
         local_storage_isolation=plain["local_storage_isolation"],
@@ -127,6 +127,7 @@ class ScriptedNode:
         self._pods = ScriptedPods()
         self._sent: dict[str, Json] = {}
         self._collected: list[str] = []
+        self._under: set[str] = set()
 
     def step(self, plain: Json) -> pb.Step:
         """Return the step's message; pods that did not change since the last go by UID."""
@@ -149,17 +150,21 @@ class ScriptedNode:
             kill_fails=bool(plain.get("kill_error")),
         )
 
-    def resume(self, plain: Json, need: ev.NeedReclaim) -> pb.ResumeStep:
+    def resume(self, plain: Json, need: ev.NeedReclaim) -> pb.Resume:
         """Return what the node sees after the collection that it was asked for."""
         self._collected = [name for name in ("containers", "images") if getattr(need, name)]
         after = plain.get("stats_after_reclaim") or plain["stats"]
-        return pb.ResumeStep(
-            node_name=self.name, observations=self._observations(after, plain["at_ms"])
-        )
+        observations = self._observations(after, plain["at_ms"])
+        return pb.Resume(node_name=self.name, observations=observations)
 
     def seen(self, result: ev.StepResult, plain: Json) -> Json:
-        """Return what the vectors record of a step, but for admissions."""
+        """Return what the vectors record of a step, but for admissions.
+
+        A quiet step leaves the conditions out: they are as they were.
+        """
         fails = bool(plain.get("kill_error"))
+        if not result.quiet:
+            self._under = {each.type for each in result.conditions if each.status == "True"}
         return {
             "kill_failures": [
                 each.pod.uid for each in result.evictions if each.kill_failed != fails
@@ -170,8 +175,8 @@ class ScriptedNode:
                 if each.HasField("condition") and each.condition.message != each.message
             ],
             "error": result.error,
-            "conditions": list(result.conditions),
-            "under": [each in result.conditions for each in CONDITIONS],
+            "conditions": sorted(self._under),
+            "under": [each in self._under for each in CONDITIONS],
             "thresholds_met": sorted(each.text for each in result.thresholds_met),
             "first_observed_ms": _times_ms(result.first_observed),
             "condition_last_observed_ms": _times_ms(result.condition_last_observed),
@@ -283,7 +288,7 @@ def _times_ms(times: Iterable[ev.SignalTime]) -> dict[str, int]:
 def _kill(eviction: ev.Eviction) -> Json:
     kill: Json = {
         "pod": eviction.pod.uid,
-        "grace_period_override": eviction.grace_period_override_s,
+        "grace_period_override": eviction.grace_period_override_seconds,
         "message": eviction.message,
         "reason": eviction.reason,
         "phase": eviction.phase,

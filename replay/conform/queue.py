@@ -6,24 +6,25 @@ from collections.abc import Iterable
 from queue import SimpleQueue
 
 import grpc
-from google.protobuf.message import Message
 
-from replay.conform.queue_scripts import Json, ScriptedQueue, config_message, difference_of
-from reprieve.kube.v1beta1 import meta_pb2
+from replay.conform.queue_scripts import (
+    Argument,
+    Json,
+    ScriptedQueue,
+    config_message,
+    difference_of,
+)
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
 from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import merged
 
 DEADLINE_S = 20
-_METHODS = {
-    name: "".join(word.capitalize() for word in name.split("_"))
-    for name in queue_pb2.Operation.DESCRIPTOR.fields_by_name
-} | {"close": "CloseQueue"}
 
 
 class UnaryClient:
-    """One session, each operation by its own RPC."""
+    """One session, each batch by a call of its own."""
 
     def __init__(
         self,
@@ -33,76 +34,71 @@ class UnaryClient:
         live: bool = False,
     ) -> None:
         self.stub = QueueServiceStub(channel)
-        request = pb.OpenRequest(config=config, live=live)
-        self.opened = self.stub.Open(request, timeout=DEADLINE_S)
-        self.session, self.epoch, self.sequence = self.opened.session, self.opened.epoch, 0
+        request = pb.CreateSessionRequest(config=config, live=live)
+        self.opened = self.stub.CreateSession(request, timeout=DEADLINE_S)
+        self.session, self.sequence = self.opened.session, 0
 
     def reading(self) -> session_pb2.Stamp:
         """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session, epoch=self.epoch)
+        return session_pb2.Stamp(session=self.session)
 
     def stamp(self) -> session_pb2.Stamp:
         """Return the stamp of the next request."""
-        next_one = self.reading()
-        next_one.sequence = self.sequence + 1
-        return next_one
+        return session_pb2.Stamp(session=self.session, sequence=self.sequence + 1)
 
-    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
-        """Do the operation `name` of the contract."""
-        request_type = getattr(pb, f"{_METHODS[name]}Request")
-        request = request_type(stamp=self.stamp(), at_ns=at_ns, **{name: message})
-        answer = getattr(self.stub, _METHODS[name])(request, timeout=DEADLINE_S)
-        self.sequence += 1
-        result: queue_pb2.OperationResult = answer.result
-        return result
-
-    def dump(self) -> queue_pb2.QueueState:
-        """Return the whole state."""
-        return self.stub.Dump(pb.DumpRequest(stamp=self.reading()), timeout=DEADLINE_S).state
-
-    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
-        """Return a node's nominations."""
-        request = pb.ListNominatedRequest(stamp=self.reading(), node_name=node_name)
-        return list(self.stub.ListNominated(request, timeout=DEADLINE_S).pods)
-
-    def close(self) -> None:
-        """Forget the session."""
-        request = pb.CloseSessionRequest(session=self.session)
-        self.stub.CloseSession(request, timeout=DEADLINE_S)
-
-
-class StreamClient(UnaryClient):
-    """One session, its operations by the stream."""
-
-    def __init__(self, channel: grpc.Channel, config: queue_pb2.QueueConfig | None = None) -> None:
-        super().__init__(channel, config)
-        self._requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
-        self._answers = self.stub.Stream(iter(self._requests.get, None), timeout=DEADLINE_S)
-        self._heads: list[queue_pb2.Head] = []
-
-    def send(self, operations: Iterable[queue_pb2.Operation], heads: int = 0) -> pb.StreamResponse:
+    def send(self, operations: Iterable[queue_pb2.Operation], heads: int = 0) -> pb.ApplyResponse:
         """Send a batch and return its answer."""
-        stamp = self.stamp()
-        self._requests.put(pb.StreamRequest(stamp=stamp, operations=operations, heads=heads))
-        answer = next(self._answers)
+        request = pb.ApplyRequest(stamp=self.stamp(), operations=operations, heads=heads)
+        answer = self.exchange(request)
         self.sequence += 1
         if answer.sequence != self.sequence:
             raise ValueError(f"an answer to {answer.sequence}, not to {self.sequence}")
         return answer
 
-    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+    def exchange(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
+        """Return the answer to a request."""
+        answer: pb.ApplyResponse = self.stub.Apply(request, timeout=DEADLINE_S)
+        return answer
+
+    def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
+        """Do the operation `name` of the contract as a batch of its own."""
+        return _only_result(self.send([operation(name, argument, at_ns)]))
+
+    def state(self) -> queue_pb2.QueueState:
+        """Return the whole state."""
+        request = session_pb2.GetStateRequest(stamp=self.reading())
+        parts = self.stub.GetState(request, timeout=DEADLINE_S)
+        return merged(parts, pb.GetStateResponse()).state
+
+    def close(self) -> None:
+        """Forget the session."""
+        request = session_pb2.DeleteSessionRequest(session=self.session)
+        self.stub.DeleteSession(request, timeout=DEADLINE_S)
+
+
+class StreamClient(UnaryClient):
+    """One session, its batches by the stream."""
+
+    def __init__(self, channel: grpc.Channel, config: queue_pb2.QueueConfig | None = None) -> None:
+        super().__init__(channel, config)
+        self._requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
+        requests = iter(self._requests.get, None)
+        self._answers = self.stub.StreamingApply(requests, timeout=DEADLINE_S)
+        self._heads: list[queue_pb2.Head] = []
+
+    def exchange(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
+        """Return the answer to a request."""
+        self._requests.put(request)
+        return next(self._answers)
+
+    def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Do an operation as a batch of its own; a pop must be what the heads have announced."""
-        answer = self.send([operation(name, message, at_ns)], heads=1)
-        if answer.applied != 1:
-            raise ValueError(f"{answer.applied} operations were applied, not 1")
-        if not answer.results:
-            self._heads = list(answer.heads)
-            return queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_APPLIED)
-        (told,) = answer.results
-        if told.result.HasField("popped") and self._heads != [told.result.popped]:
+        answer = self.send([operation(name, argument, at_ns)], heads=1)
+        result = _only_result(answer)
+        if result.HasField("popped") and self._heads != [result.popped]:
             raise ValueError("a pop is not the head that was announced")
         self._heads = list(answer.heads)
-        return told.result
+        return result
 
     def close(self) -> None:
         """End the stream."""
@@ -112,12 +108,19 @@ class StreamClient(UnaryClient):
         super().close()
 
 
-def operation(name: str, message: Message, at_ns: int) -> queue_pb2.Operation:
+def operation(name: str, argument: Argument, at_ns: int) -> queue_pb2.Operation:
     """Return the operation `name` of the contract at its time."""
-    made = queue_pb2.Operation(at_ns=at_ns)
-    getattr(made, name).CopyFrom(message)
-    getattr(made, name).SetInParent()
-    return made
+    return queue_pb2.Operation(at_ns=at_ns, **{name: argument})  # type: ignore[arg-type] # the name's own
+
+
+def _only_result(answer: pb.ApplyResponse) -> queue_pb2.OperationResult:
+    """Return the result of a batch of one operation, which is left out where it is plain."""
+    if answer.applied != 1:
+        raise ValueError(f"{answer.applied} operations were applied, not 1")
+    if not answer.results:
+        return queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_APPLIED)
+    (result,) = answer.results
+    return result
 
 
 def queue_difference(channel: grpc.Channel, mode: str, script: Json, *, stream: bool) -> str:

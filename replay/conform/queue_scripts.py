@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
@@ -17,6 +18,8 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
 
 Json = Mapping[str, Any]
+Argument = Message | str
+"""What an operation of the contract takes."""
 NS_PER_MS = 1_000_000
 _ROWS = {
     queue_pb2.SUB_QUEUE_ACTIVE: "active",
@@ -27,11 +30,12 @@ _ROWS = {
 }
 _WITHOUT_POD = {
     "pop": ("pop", queue_pb2.Pop),
-    "flush_backoff": ("flush_backoff", queue_pb2.FlushBackoff),
-    "flush_unschedulable": ("flush_leftover", queue_pb2.FlushLeftover),
-    "close": ("close", queue_pb2.CloseQueue),
+    "flush_backoff": ("flush_backoff", Empty),
+    "flush_unschedulable": ("flush_leftover", Empty),
+    "close": ("close", Empty),
 }
 """Operations of scripts that name no pod, as the contract has them."""
+_NEVER_MOVED = -1
 _PARKED = {queue_pb2.SUB_QUEUE_UNSCHEDULABLE, queue_pb2.SUB_QUEUE_GATED}
 _BACKING_OFF = {queue_pb2.SUB_QUEUE_BACKOFF, queue_pb2.SUB_QUEUE_ERROR_BACKOFF}
 
@@ -42,7 +46,7 @@ def difference_of(
     apply: Callable[[Json], dict[str, Any]],
     state: Callable[[], dict[str, Any] | None],
 ) -> str:
-    """Do each operation by `apply`; tell where results or `state` differ, "" for nowhere.
+    """Do each operation by `apply`; return where results or `state` differ, "" for nowhere.
 
     Where `state` is None, nobody has looked at it after this operation.
     """
@@ -80,7 +84,7 @@ def comparable(state: Json, ties: set[str]) -> dict[str, Any]:
 
 
 def sorted_within(rows: list[Any], order: Callable[[Any], Any]) -> list[Any]:
-    """Sort runs of neighbours that `order` does not tell apart."""
+    """Sort runs of neighbours that are equal by `order`."""
     sorted_rows: list[Any] = []
     run: list[Any] = []
     for row in rows:
@@ -114,16 +118,12 @@ def refusing_plugins(op: Json) -> tuple[str, ...]:
 class Client(Protocol):
     """A session of the service, by whatever RPC."""
 
-    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+    def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Do the operation `name` of the contract."""
         ...
 
-    def dump(self) -> queue_pb2.QueueState:
+    def state(self) -> queue_pb2.QueueState:
         """Return the whole state."""
-        ...
-
-    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
-        """Return a node's nominations."""
         ...
 
 
@@ -136,6 +136,7 @@ class ScriptedQueue:
         self._deleted: set[str] = set()
         self._pods: dict[str, pod_pb2.Pod] = {}
         self._pops: dict[str, list[session_pb2.PopId]] = {}
+        self._keys: dict[str, str] = {}
 
     def apply(self, op: Json) -> dict[str, Any]:
         """Do one operation and return its result in the vectors' shape."""
@@ -147,40 +148,58 @@ class ScriptedQueue:
             case "pending":
                 return self._pending()
             case "nominated_for":
-                refs = self._client.nominated(op["node"])
-                return {"pods": [_named(ref) for ref in refs]}
-        name, message = self._message(op)
-        result = self._client.apply(name, message, op["at_ms"] * NS_PER_MS)
+                nominated = _nominated(self._client.state())
+                return {"pods": nominated.get(op["node"], [])}
+        name, argument = self._operation(op)
+        result = self._client.apply(name, argument, op["at_ms"] * NS_PER_MS)
         if result.HasField("popped"):
-            key = _named(result.popped.pod)
-            self._pops.setdefault(key, []).append(result.popped.pop)
-        return seen_result(result)
+            pop = result.popped.pop
+            self._pops.setdefault(self._keys[pop.uid], []).append(pop)
+        return self.seen_result(result)
+
+    def seen_result(self, result: queue_pb2.OperationResult) -> dict[str, Any]:
+        """Return what the vectors record of a result."""
+        if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
+            return {"would_block": True}
+        if result.text:
+            return {"error": result.text}
+        if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
+            return {"nil": True}
+        if not result.HasField("popped"):
+            return {}
+        head = result.popped
+        return {
+            "pod": self._keys[head.pop.uid],
+            "attempts": head.attempts,
+            "cycle": head.pop.cycle,
+            "initial_ms": head.first_enqueued_ns // NS_PER_MS,
+            "ts_ms": head.queued_ns // NS_PER_MS,
+        }
 
     def promised(self, recorded: Json) -> queue_pb2.OperationResult:
         """Return a pop's recorded result as the service's, as far as its outcome needs it."""
         if "pod" not in recorded:
             return queue_pb2.OperationResult()
-        pod = self._ref(recorded["pod"])
-        pop = session_pb2.PopId(uid=pod.uid, cycle=recorded["cycle"])
-        return queue_pb2.OperationResult(popped=queue_pb2.Head(pop=pop, pod=pod))
+        uid = self._ref(recorded["pod"]).uid
+        pop = session_pb2.PopId(uid=uid, cycle=recorded["cycle"])
+        return queue_pb2.OperationResult(popped=queue_pb2.Head(pop=pop))
 
     def state(self) -> dict[str, Any]:
         """Return the queue's state in the vectors' shape."""
-        dumped = self._client.dump()
+        held = self._client.state()
         later = self._mode == "v1.34"
         names = {name for name in _ROWS.values() if later or name != "error_backoff"}
         rows: dict[str, Any] = {name: [] for name in names}
-        for entry in dumped.entries:
+        for entry in held.entries:
             if entry.sub_queue in _ROWS:
                 rows[_ROWS[entry.sub_queue]].append(_row(entry, later=later))
-        rows["nominated"] = {
-            node.node_name: [_named(pod) for pod in node.pods] for node in dumped.nominations
-        }
-        rows["cycle"] = dumped.cycle
-        rows["move_request_cycle"] = dumped.move_request_cycle
+        rows["nominated"] = _nominated(held)
+        rows["cycle"] = held.cycle
+        moved = held.move_request_cycle if held.HasField("move_request_cycle") else _NEVER_MOVED
+        rows["move_request_cycle"] = moved
         if later:
-            rows["in_flight"] = [_named(pod) for pod in dumped.in_flight]
-            rows["in_flight_events"] = len(dumped.in_flight_events)
+            rows["in_flight"] = [_named(pod) for pod in held.in_flight]
+            rows["in_flight_events"] = len(held.in_flight_events)
         if self._mode == "v1.16":
             rows["pod_backoff"] = {
                 each.key: [
@@ -188,7 +207,7 @@ class ScriptedQueue:
                     each.updated_ns // NS_PER_MS,
                     each.until_ns // NS_PER_MS,
                 ]
-                for each in dumped.pod_backoffs
+                for each in held.pod_backoffs
             }
         return rows
 
@@ -196,7 +215,7 @@ class ScriptedQueue:
         """Return the pods that exist: upstream's harness asks for no others."""
         return [self._ref(key) for key in keys if key in self._pods.keys() - self._deleted]
 
-    def _message(self, op: Json) -> tuple[str, Message]:
+    def _operation(self, op: Json) -> tuple[str, Argument]:
         match op["op"]:
             case "add":
                 gates = _gates(op["pod"])
@@ -205,7 +224,7 @@ class ScriptedQueue:
                 known = self._pods.get(_key(op["pod"]))
                 old = None if op.get("old_nil") else known
                 new = self._remember(op["pod"])
-                return "update", queue_pb2.Update(old=old, pod=new, gates=_gates(op["pod"]))
+                return "update", queue_pb2.Update(old_pod=old, pod=new, gates=_gates(op["pod"]))
             case "assigned_add":
                 return "assigned_pod_add", queue_pb2.AssignedPodAdd(pod=pod_message(op["pod"]))
             case "assigned_update":
@@ -213,33 +232,34 @@ class ScriptedQueue:
                 return "assigned_pod_update", changed
             case "delete":
                 self._deleted.add(op["key"])
-                return "delete", queue_pb2.Delete(pod=self._ref(op["key"]))
+                return "delete_pod", self._ref(op["key"])
             case "nominate":
                 pod, node = self._ref(op["key"]), op.get("node", "")
                 return "nominate", queue_pb2.Nominate(pod=pod, node_name=node)
             case "nominate_delete":
-                return "delete_nomination", queue_pb2.DeleteNomination(pod=self._ref(op["key"]))
+                return "delete_nomination", self._ref(op["key"])
             case "move_all":
                 event = queue_pb2.ClusterEvent(label=op["event"])
                 return "move", queue_pb2.Move(event=event)
             case "activate":
                 return "activate", queue_pb2.Activate(pods=self._living(op["keys"]))
             case "add_unschedulable":
-                failed = queue_pb2.AddUnschedulable(
-                    pop=self._take_pop(op["key"], op["cycle"]),
-                    cycle=op["cycle"],
+                failure = queue_pb2.Failure(
                     unschedulable_plugins=refusing_plugins(op),
                     pending_plugins=op.get("pending", ()),
                     error=op.get("err", False),
                 )
+                pop = self._take_pop(op["key"], op["cycle"])
+                failed = queue_pb2.AddUnschedulable(pop=pop, failure=failure, cycle=op["cycle"])
                 return "add_unschedulable", failed
             case "done":
-                return "done", queue_pb2.Done(pop=self._take_pop(op["key"], None))
+                return "done", self._take_pop(op["key"], None)
         name, message = _WITHOUT_POD[op["op"]]
         return name, message()
 
     def _remember(self, plain: Json) -> pod_pb2.Pod:
         pod = self._pods[_key(plain)] = pod_message(plain)
+        self._keys[pod.metadata.uid] = _key(plain)
         self._deleted.discard(_key(plain))
         return pod
 
@@ -255,7 +275,7 @@ class ScriptedQueue:
         return chosen
 
     def _pending(self) -> dict[str, Any]:
-        waiting = [each for each in self._client.dump().entries if each.sub_queue in _ROWS]
+        waiting = [each for each in self._client.state().entries if each.sub_queue in _ROWS]
         parked = sum(each.sub_queue in _PARKED for each in waiting)
         seen: dict[str, Any] = {
             "pods": sorted(_named(each.pod) for each in waiting),
@@ -265,6 +285,11 @@ class ScriptedQueue:
             backing_off = sum(each.sub_queue in _BACKING_OFF for each in waiting)
             seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
         return seen
+
+
+def _nominated(state: queue_pb2.QueueState) -> dict[str, list[str]]:
+    """Return the pods that are nominated, by node."""
+    return {node.node_name: [_named(pod) for pod in node.pods] for node in state.nominations}
 
 
 def _gates(plain: Json) -> list[str]:
@@ -300,26 +325,6 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
     return pod
 
 
-def seen_result(result: queue_pb2.OperationResult) -> dict[str, Any]:
-    """Return what the vectors record of a result."""
-    if result.code == queue_pb2.OUTCOME_CODE_WOULD_BLOCK:
-        return {"would_block": True}
-    if result.text:
-        return {"error": result.text}
-    if result.code == queue_pb2.OUTCOME_CODE_CLOSED:
-        return {"nil": True}
-    if not result.HasField("popped"):
-        return {}
-    head = result.popped
-    return {
-        "pod": _named(head.pod),
-        "attempts": head.attempts,
-        "cycle": head.pop.cycle,
-        "initial_ms": head.first_enqueued_ns // NS_PER_MS,
-        "ts_ms": head.queued_ns // NS_PER_MS,
-    }
-
-
 def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
     row = [_named(entry.pod), entry.attempts, entry.queued_ns // NS_PER_MS]
     if entry.sub_queue in _BACKING_OFF:
@@ -339,16 +344,15 @@ def _key(plain: Json) -> str:
 
 
 def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
-    """Return a script's rules."""
+    """Return a script's rules; those of no pod that backs off have no first backoff either."""
     config = queue_pb2.QueueConfig(
-        mode=mode,
-        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS,
+        rules=mode,
+        initial_backoff_ns=settings["initial_backoff_ms"] * NS_PER_MS or None,
         max_backoff_ns=settings["max_backoff_ms"] * NS_PER_MS,
     )
     if mode == "v1.34":
         config.queueing_hints = settings["hints"]
         config.pop_from_backoff_q = settings["pop_from_backoffq"]
-        config.no_backoff = settings["max_backoff_ms"] == 0
         config.hints.extend(REGISTRATIONS)
     return config
 

@@ -171,9 +171,8 @@ class Recorder:
         self._answers_log = self._answers_log or self._run.answers_log()
         noted = scheduler_pb2.Round(at_ns=round_.at_ns)
         for each in answered:
-            noted.recorded.add(
-                uid=each.pop.uid, attempt=each.attempts, answers=each.extender_answers
-            )
+            attempt = noted.recorded.add(attempt=each.attempts, answers=each.extender_answers)
+            attempt.pod.uid = each.pop.uid
         self._answers_log.write(noted)
 
     def _close_logs(self) -> None:

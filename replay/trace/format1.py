@@ -1,8 +1,8 @@
 """Traces of format 1, as records of today.
 
-Format 1 had google.protobuf.Value where IntOrString is now, and numbered the fields of an object's
-reference otherwise in PersistentVolume and CronJob. In the text form, where fields have names, only
-the former differs.
+Format 1 had google.protobuf.Value where IntOrString is now, numbered the fields of an object's
+reference otherwise in PersistentVolume and CronJob, and had a wait of -1 ns for one not known. In
+the text form, where fields have names, the reference is as it is now.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from google.protobuf import unknown_fields
+from google.protobuf import json_format, unknown_fields
 
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
 from reprieve.trace.v1beta1.trace_pb2 import Record
 
 VERSION = 1
 _NUMBER = 2
+_UNKNOWN_NS = -1
 _BOUNDS = (
     ("podDisruptionBudget", ("spec",), ("minAvailable", "maxUnavailable")),
     ("deployment", ("spec", "strategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
     ("daemonSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
-    ("statefulSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable",)),
+    ("statefulSet", ("spec", "updateStrategy", "rollingUpdate"), ("maxUnavailable", "maxSurge")),
 )
 """Where in an object the numbers stand that may be percentages, by the names of the text form."""
 
@@ -30,11 +31,14 @@ _BOUNDS = (
 def convert(record: Record, *, is_text: bool) -> None:
     """Make a record of format 1 what it says today.
 
-    In one that was read from text (`text`), names have put everything in its place.
+    In one that was read from text (`is_text`), names have put each field in its place.
     """
-    held = getattr(record, record.WhichOneof("record") or "", None)
+    held: Any = getattr(record, record.WhichOneof("record") or "", None)
     if record.HasField("header"):
         record.header.format_version = VERSION + 1
+    elif record.HasField("observed"):
+        if record.observed.scheduled.waited_ns == _UNKNOWN_NS:
+            record.observed.scheduled.waited_ns = 0
     elif not is_text and (record.HasField("create") or record.HasField("update")):
         for bound in _bounds(held):
             _convert_bound(bound)
@@ -62,8 +66,8 @@ def text(plain: Any) -> Any:
                 match part.get(name):
                     case str(text):
                         part[name] = {"stringValue": text}
-                    case int() | float() as number:
-                        part[name] = {"intValue": number}
+                    case int() | float() as number if not isinstance(number, bool):
+                        part[name] = json_format.MessageToDict(_bound(number))
     return plain
 
 
@@ -86,12 +90,19 @@ def _bounds(held: Any) -> Iterator[IntOrString]:
 
 def _convert_bound(bound: IntOrString) -> None:
     """Take the number, a double, which today's message has as a field that it does not know."""
-    for field in unknown_fields.UnknownFieldSet(bound):
+    unknown = unknown_fields.UnknownFieldSet(bound)
+    for field in (unknown[index] for index in range(len(unknown))):
         if field.field_number == _NUMBER:
             (number,) = struct.unpack("<d", struct.pack("<Q", field.data))
-            bound.DiscardUnknownFields()
-            bound.int_value = int(number)
+            bound.CopyFrom(_bound(number))
             return
+
+
+def _bound(number: float) -> IntOrString:
+    """Return a number as it is today; one that is not whole as a text, which nobody takes."""
+    if float(number).is_integer() and -(2**31) <= number < 2**31:
+        return IntOrString(int_value=int(number))
+    return IntOrString(string_value=str(number))
 
 
 def _references(held: Any) -> Iterator[ObjectReference]:

@@ -1,8 +1,8 @@
 """What services must answer: checked before anything of an answer is carried out.
 
-The contract's comments say of each field whether it is required and what it may be; an answer that
-breaks them is refused by the field's path. What the API server would refuse, such as a binding of a
-pod that is being deleted, is no fault of the answer: it is refused to the service in the next round.
+The contract's comments say of each field whether it is required and what it may be; an answer
+that breaks them is refused by the field's path. What the API server would refuse, such as a binding
+of a pod that is being deleted, is no fault of the answer: it is refused in the next round.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from replay.world.conditions import TAINTS
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 
@@ -27,6 +27,11 @@ _RESULTS = {
     "admit": ("admission",),
 }
 """What each operation on a node is answered by."""
+
+_COUNTS_OF_EVICTION = (
+    *("grace_period_override_seconds", "rank", "ranked_pods"),
+    *("available", "capacity"),
+)
 
 
 class AnswerError(RuntimeError):
@@ -274,37 +279,47 @@ def _active(operation: eviction_service_pb2.Operation) -> Iterator[str]:
 
 
 def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: frozenset[str]) -> None:
-    is_resumed = at_ns is None
+    """Check a step's result; one of a step that goes on has no time, and names its pods before."""
     for index, eviction in enumerate(step.evictions):
-        path, uid = f"evictions[{index}]", eviction.pod.uid
-        if not uid:
-            raise _WrongError(f"{path}.pod.uid", _REQUIRED)
-        if not is_resumed and uid not in active:
-            raise _WrongError(f"{path}.pod.uid", f"{uid!r} is no active pod of the step")
-        for name in ("grace_period_override_seconds", "rank", "ranked_pods"):
+        path = f"evictions[{index}]"
+        _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
+        for name in _COUNTS_OF_EVICTION:
             with_path(path, _count, eviction, name)
     for index, place in enumerate(step.ranking):
-        path = f"ranking[{index}].pod.uid"
-        if not place.pod.uid:
-            raise _WrongError(path, _REQUIRED)
-        if not is_resumed and place.pod.uid not in active:
-            raise _WrongError(path, f"{place.pod.uid!r} is no active pod of the step")
+        _active_pod(place.pod, f"ranking[{index}].pod.uid", at_ns, active)
     for index, condition in enumerate(step.conditions):
-        if condition.type not in TAINTS:
-            problem = f"{condition.type!r} is none of {', '.join(sorted(TAINTS))}"
-            raise _WrongError(f"conditions[{index}].type", problem)
-        if condition.status not in {"True", "False"}:
-            problem = f'{condition.status!r} is neither "True" nor "False"'
-            raise _WrongError(f"conditions[{index}].status", problem)
+        with_path(f"conditions[{index}]", _condition, condition)
+    for index, threshold in enumerate(step.thresholds_met):
+        with_path(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
+    for index, seen in enumerate(step.first_observed):
+        with_path(f"first_observed[{index}]", _count, seen, "at_ns")
+    for index, seen in enumerate(step.condition_last_observed):
+        with_path(f"condition_last_observed[{index}]", _count, seen, "at_ns")
     if at_ns is not None and step.next_step_ns <= at_ns:
         problem = f"{step.next_step_ns} is not after the step's {at_ns}"
         raise _WrongError("next_step_ns", problem)
-    for name in ("notify_at", "calm.least"):
-        amounts = step.notify_at if name == "notify_at" else step.calm.least
+    for name, amounts in (("notify_at", step.notify_at), ("calm.least", step.calm.least)):
         for index, amount in enumerate(amounts):
+            path = f"{name}[{index}]"
             if not amount.signal:
-                raise _WrongError(f"{name}[{index}].signal", _REQUIRED)
-            with_path(f"{name}[{index}]", _count, amount, "amount")
+                raise _WrongError(f"{path}.signal", _REQUIRED)
+            with_path(path, _count, amount, "amount")
+
+
+def _active_pod(
+    pod: meta_pb2.ObjectReference, path: str, at_ns: int | None, active: frozenset[str]
+) -> None:
+    if not pod.uid:
+        raise _WrongError(path, _REQUIRED)
+    if at_ns is not None and pod.uid not in active:
+        raise _WrongError(path, f"{pod.uid!r} is no active pod of the step")
+
+
+def _condition(condition: node_pb2.NodeCondition) -> None:
+    if condition.type not in TAINTS:
+        raise _WrongError("type", f"{condition.type!r} is none of {', '.join(sorted(TAINTS))}")
+    if condition.status not in {"True", "False"}:
+        raise _WrongError("status", f'{condition.status!r} is neither "True" nor "False"')
 
 
 # Parts of both

@@ -246,7 +246,7 @@ class Costs:
         return now_ns < self._busy_until_ns
 
     def next_ns(self, wakeup_ns: int | None) -> int | None:
-        """Return when the scheduler can next be woken that asked for `wakeup_ns`, None for never."""
+        """Return when a scheduler can next be woken that asked for `wakeup_ns` (None: never)."""
         return None if wakeup_ns is None else max(wakeup_ns, self._busy_until_ns)
 
     def ready(

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from replay.world.admission import PriorityAdmission
-from replay.world.answers import check_outcomes
 from replay.world.budgets import DisruptionController, Evictions
 from replay.world.cluster import Cluster
 from replay.world.controllers import Controllers
@@ -92,7 +91,7 @@ class Replay:
         self.cluster = cluster or Cluster()
         self.timeline = Timeline()
         self._costs = Costs(self.timeline, models)
-        self.told = Rounds(scheduler, observer, one_by_one=self._costs.one_by_one)
+        self.told = Rounds(scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one)
         self.journal = Journal(sink, failed)
         self.admission = PriorityAdmission()
         self._lives = Lives(self.cluster, self.timeline, self.admission, models, self.journal)
@@ -299,8 +298,6 @@ class Replay:
             meanwhile=lambda: self.windows.read_on(source.ahead()),
         )
         for outcomes in told:
-            is_followed = self.told.is_ahead
-            check_outcomes(outcomes, now_ns, self.cluster, is_followed=is_followed)
             if not self.told.is_ahead:
                 self.windows.close(self.told.left)
             ready = self._costs.ready(now_ns, outcomes.outcomes)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+from replay.world.answers import Known, check_outcomes
 from replay.world.cluster import Urgency
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
@@ -51,6 +52,8 @@ class Observer(Protocol):
 class Rounds:
     """One round after the other: `begin`, events as they come, `outcomes`.
 
+    `known` is what the scheduler has been sent, which its answers are checked by.
+
     With `one_by_one` a round takes one pod at most, and pods that are left ask for a round again.
 
     What the scheduler said may wait does so until there is more to tell. It keeps its order and its
@@ -59,10 +62,16 @@ class Rounds:
     """
 
     def __init__(
-        self, scheduler: SchedulerBackend, observer: Observer, *, one_by_one: bool = False
+        self,
+        scheduler: SchedulerBackend,
+        observer: Observer,
+        known: Known,
+        *,
+        one_by_one: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._observer = observer
+        self._known = known
         self._one_by_one = one_by_one
         self._most = 1 if one_by_one else PODS_PER_MESSAGE
         self._next = scheduler_pb2.Round(max_pods=self._most)
@@ -170,6 +179,8 @@ class Rounds:
         while self._told:
             round_ = self._told.pop(0)
             outcomes = self._scheduler.answer()
+            is_followed = bool(self._ahead)
+            check_outcomes(outcomes, round_.at_ns, self._known, is_followed=is_followed)
             if not outcomes.goes_on:
                 self.left = len(self._ahead)
                 self._ahead.clear()

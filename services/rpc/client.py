@@ -16,11 +16,8 @@ import click
 import grpc
 
 from services.rpc.local import AsyncLocalChannel, LocalChannel, LocalStream, local_server
-from services.rpc.server import MESSAGE_BYTES_MAX
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),
 ]
 """Options of every channel; proxies of the environment are for the web, not for our services."""

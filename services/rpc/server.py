@@ -1,8 +1,9 @@
 """A service's life: listen, say so, answer health checks and reflection, drain on SIGTERM.
 
-Every service starts through `serve`, so that message limits, TLS, keep-alive and shutdown are the
-same everywhere. Started as a child (`watch_stdin`), a service ends when its parent's end of
-standard input closes, so that no orphan stays behind a killed replay.
+Every service starts through `serve`, so that TLS, keep-alive and shutdown are the same everywhere.
+Messages have gRPC's own limits, which the contract keeps below (services/rpc/parts.py). Started as
+a child (`watch_stdin`), a service ends when its parent's end of standard input closes, so that no
+orphan stays behind a killed replay.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from services.rpc.errors import RefusalInterceptor
 from services.rpc.prometheus import serve_metrics
@@ -26,7 +27,7 @@ from services.rpc.tracing import SpanInterceptor
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
 
-MESSAGE_BYTES_MAX = 64 * 1024 * 1024
+_REFLECTION = "grpc.reflection.v1.ServerReflection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,20 +67,14 @@ async def serve(
     spans = ServiceSpans.from_environment(service, package_version())
     server = grpc.aio.server(
         interceptors=interceptors(spans),
-        options=[
-            ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-            ("grpc.so_reuseport", 0),
-        ],
+        options=[("grpc.so_reuseport", 0)],
     )
     register(server)
     if listen.metrics:
         await serve_metrics(listen.metrics, metrics_text)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    reflection.enable_server_reflection(
-        (full_name, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-    )
+    _reflect((full_name, health.SERVICE_NAME), server)
     calm()
     port = _bind(server, listen)
     await server.start()
@@ -91,6 +86,20 @@ async def serve(
     await checks.enter_graceful_shutdown()
     await server.stop(listen.grace_s)
     spans.close()
+
+
+def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
+    """Answer reflection by its name of today and by its former one; the messages are equal."""
+    former = reflection.SERVICE_NAME
+    reflection.enable_server_reflection((*names, former, _REFLECTION), server)
+    servicer = reflection.aio.ReflectionServicer((*names, former, _REFLECTION))
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    handlers = {"ServerReflectionInfo": handler}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_REFLECTION, handlers),))
 
 
 def interceptors(spans: ServiceSpans) -> list[grpc.aio.ServerInterceptor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 
@@ -74,7 +74,7 @@ class QueueLink:
         return QueueSession(self, restored)
 
     def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
-        """Return what a call that may not be served and failed means to the scheduler's own caller."""
+        """Return what the failure of a call that may not be served means to the caller."""
         if error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return UnservedError(f"the scheduling queue at {self.address} does not serve this")
         return self.unavailable(error)
@@ -109,7 +109,7 @@ class QueueSession:
         self._stamp = session_pb2.Stamp(session=opened.session)
         self.traceparent = ""
         self._sequence = 0
-        self._unread: deque[int | None] = deque()
+        self._unread: deque[_Sent] = deque()
         self._held: list[queue_pb2.Operation] = []
         self._stream = link.stream()
 
@@ -137,7 +137,7 @@ class QueueSession:
     async def _ask(
         self, request: queue_service_pb2.ApplyRequest
     ) -> queue_service_pb2.ApplyResponse:
-        await self._write(request, None)
+        await self._write(request, is_known=False)
         while len(self._unread) > 1:
             await self._read()
         return await self._read()
@@ -162,11 +162,11 @@ class QueueSession:
         held = self._take_held()
         if held:
             for request in _requests(held, 0):
-                await self._write(request, len(request.operations))
+                await self._write(request, is_known=True)
         while len(self._unread) > UNREAD_MAX:
             await self._read()
 
-    async def _write(self, request: queue_service_pb2.ApplyRequest, applied: int | None) -> None:
+    async def _write(self, request: queue_service_pb2.ApplyRequest, *, is_known: bool) -> None:
         self._sequence += 1
         request.stamp.CopyFrom(self._stamp)
         request.stamp.sequence = self._sequence
@@ -175,7 +175,7 @@ class QueueSession:
             await self._stream.write(request)
         except grpc.aio.AioRpcError as error:
             raise self._link.unavailable(error) from error
-        self._unread.append(applied)
+        self._unread.append(_Sent(self._sequence, len(request.operations), request.heads, is_known))
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:
         try:
@@ -188,9 +188,13 @@ class QueueSession:
             ) from error
         if not isinstance(answer, queue_service_pb2.ApplyResponse):
             raise UnavailableError(await self._why_ended())
-        known = self._unread.popleft()
-        if known is not None:
-            self._check_applied(answer.applied, known)
+        sent = self._unread.popleft()
+        if wrong := _wrong(answer, sent):
+            raise UnavailableError(
+                f"the scheduling queue at {self._link.address} answers wrongly: {wrong}"
+            )
+        if sent.is_known:
+            self._check_applied(answer.applied, sent.operations)
         return answer
 
     def _check_applied(self, applied: int, known: int) -> None:
@@ -252,6 +256,54 @@ class QueueSession:
             f"the scheduling queue at {self._link.address} ended the stream with "
             f"{code.name}: {details or 'nothing more'}"
         )
+
+
+class _Sent(NamedTuple):
+    """A request that is not answered yet; `is_known` says that all of it must be applied."""
+
+    sequence: int
+    operations: int
+    heads: int
+    is_known: bool
+
+
+def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
+    """Return which field of an answer breaks the contract, and how; "" for none."""
+    if answer.sequence != sent.sequence:
+        return f"sequence: is {answer.sequence}, and the request's is {sent.sequence}"
+    if answer.applied > sent.operations:
+        return f"applied: {answer.applied} of {sent.operations} operations"
+    if len(answer.heads) > sent.heads:
+        return f"heads: holds {len(answer.heads)}, and {sent.heads} were asked for"
+    for index, head in enumerate(answer.heads):
+        if wrong := _wrong_head(head):
+            return f"heads[{index}].{wrong}"
+    before = -1
+    for index, result in enumerate(answer.results):
+        path = f"results[{index}]"
+        if not before < result.index < sent.operations:
+            return f"{path}.index: {result.index} is not in order, of {sent.operations} operations"
+        if result.code not in _CODES:
+            return f"{path}.code: {result.code} is no value of the enum that may be sent"
+        before = result.index
+    return ""
+
+
+_CODES = frozenset(queue_pb2.OutcomeCode.values()) - {queue_pb2.OUTCOME_CODE_UNSPECIFIED}
+
+
+def _wrong_head(head: queue_pb2.Head) -> str:
+    if not head.pop.uid:
+        return "pop.uid: is required"
+    if head.pop.cycle < 1:
+        return f"pop.cycle: {head.pop.cycle} is no scheduling cycle: they count from 1"
+    if head.attempts < 1:
+        return f"attempts: {head.attempts} is no attempt: they count from 1"
+    if head.first_enqueued_ns < 0:
+        return f"first_enqueued_ns: {head.first_enqueued_ns} is negative"
+    if head.queued_ns < 0:
+        return f"queued_ns: {head.queued_ns} is negative"
+    return ""
 
 
 def _requests(

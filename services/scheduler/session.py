@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
-from services.rpc.errors import FieldError
+from services.rpc.errors import FieldError, UnavailableError
 from services.rpc.parts import PART_BYTES
 from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
@@ -79,7 +79,8 @@ class SchedulerSession:
         self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.deciding = Deciding(blocks=bool(options.extenders))
         self.queue = queue
-        self.intake = Intake(self.core, has_hints=options.queue.has_hints)
+        self._has_hints = options.queue.has_hints
+        self.intake = Intake(self.core, has_hints=self._has_hints)
         self._sources = sources if options.extenders else None
         if self._sources is not None:
             self._sources.pods = self.intake.messages
@@ -250,6 +251,7 @@ class SchedulerSession:
         outcomes.phases.add(name="queueExchange", wall_ns=taken_ns, pods=len(self._batch))
         outcomes.queue_exchanges += 1
         self._heads = [*map(head_from_message, reply.heads)]
+        self._check_heads()
         self._wakeup_ns = reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None
         outcomes.ClearField("next_wakeup_ns")
         if self._wakeup_ns is not None:
@@ -257,6 +259,18 @@ class SchedulerSession:
         self._is_empty = not reply.heads and self._wakeup_ns is None
         self.core.undo(self._batch.take_back(reply))
         return self._settle(outcomes)
+
+    def _check_heads(self) -> None:
+        """Refuse to go on with a head that is no pod of the session.
+
+        The older queues can show a pod that has gone since it failed.
+        """
+        for index, head in enumerate(self._heads):
+            if self._has_hints and head.pop.uid not in self.core.pods:
+                raise UnavailableError(
+                    f"the scheduling queue answers wrongly: heads[{index}].pop.uid: "
+                    f"{head.pop.uid!r}: no pod has this uid"
+                )
 
     async def _decide(self, heads: Sequence[Head], now_ns: int) -> None:
         """Decide heads in order, in a batch of their own."""

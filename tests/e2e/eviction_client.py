@@ -16,6 +16,7 @@ from replay.conform.eviction import DEADLINE_S, EvictionSession
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import merged
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -46,40 +47,55 @@ class Client(EvictionSession):
 
     def __init__(self, channel: grpc.Channel, config: ev.EvictionConfig | None = None) -> None:
         super().__init__(channel, config)
-        self._requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
-        self._stream: Iterator[pb.StreamResponse] | None = None
+        self._requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
+        self._stream: Iterator[pb.ApplyResponse] | None = None
 
-    def configure(self, node_name: str, config: ev.EvictionConfig) -> pb.ConfigureResponse:
+    def step(self, step: pb.Step) -> pb.OperationResult:
+        """Take a step."""
+        return self.apply(pb.Operation(step=step))
+
+    def configure(self, node_name: str, config: ev.EvictionConfig) -> pb.Configured:
         """Give a node its thresholds."""
-        request = pb.ConfigureRequest(stamp=self.stamp(), node_name=node_name, config=config)
-        return self.stub.Configure(request, timeout=DEADLINE_S)
+        configure = pb.Configure(node_name=node_name, config=config)
+        return self.apply(pb.Operation(configure=configure)).configured
 
-    def dump(self) -> list[ev.NodeState]:
+    def state(self) -> list[ev.NodeState]:
         """Return the whole state."""
-        return list(self.stub.Dump(pb.DumpRequest(stamp=self.read()), timeout=DEADLINE_S).nodes)
+        request = session_pb2.GetStateRequest(stamp=self.read())
+        parts = self.stub.GetState(request, timeout=DEADLINE_S)
+        return list(merged(parts, pb.GetStateResponse()).nodes)
 
     def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
         """Return the session's chunks."""
-        request = pb.CheckpointRequest(stamp=self.read())
-        return [each.chunk for each in self.stub.Checkpoint(request, timeout=DEADLINE_S)]
+        request = session_pb2.CheckpointSessionRequest(stamp=self.read())
+        return list(self.stub.CheckpointSession(request, timeout=DEADLINE_S))
 
     def restore(self, chunks: list[session_pb2.CheckpointChunk]) -> None:
-        """Put the session back to where the chunks were taken."""
-        requests = iter([pb.RestoreRequest(chunk=each) for each in chunks])
-        self.epoch = self.stub.Restore(requests, timeout=DEADLINE_S).epoch
-        self.sequence = chunks[0].info.sequence
+        """Go on in a session that the chunks make; the one before stays where it is."""
+        self.opened = self.stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
+        self.session, self.sequence = self.opened.session, 0
 
-    def batch(self, operations: list[pb.NodeOperation]) -> list[pb.StepAnswer]:
-        """Do the operations as the next batch of a stream that stays open."""
+    def batch(self, operations: list[pb.Operation]) -> list[pb.OperationResult]:
+        """Do the operations as the next batches of a stream that stays open."""
+        results: list[pb.OperationResult] = []
+        while operations:
+            answer = self._streamed(operations)
+            results += answer.results
+            operations = operations[answer.applied :]
+        return results
+
+    def _streamed(self, operations: list[pb.Operation]) -> pb.ApplyResponse:
         if self._stream is None:
             self._requests = SimpleQueue()
-            self._stream = self.stub.Stream(iter(self._requests.get, None), timeout=DEADLINE_S)
-        self._requests.put(pb.StreamRequest(stamp=self.stamp(), operations=operations))
+            requests = iter(self._requests.get, None)
+            self._stream = self.stub.StreamingApply(requests, timeout=DEADLINE_S)
+        self._requests.put(pb.ApplyRequest(stamp=self.stamp(), operations=operations))
         try:
-            response = next(self._stream)
+            answer = next(self._stream)
         except grpc.RpcError:
             self._stream = None
             raise
-        assert response.sequence == self.sequence
-        assert [each.name for each in response.phases] == ["decode", "synchronize", "encode"]
-        return list(response.answers)
+        assert answer.sequence == self.sequence
+        assert [each.name for each in answer.phases] == ["decode", "synchronize", "encode"]
+        assert 0 < answer.applied <= len(operations)
+        return answer

@@ -63,7 +63,9 @@ class RandomWorld:
                 events.append(tick)
             round_ = self._round(events)
             round_.answers.extend(answers)
-            round_.max_pods = self._random.choice((0, 0, 1, 2))
+            most = self._random.choice((0, 0, 1, 2))
+            if most:
+                round_.max_pods = most
             yield round_
 
     def decided(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
@@ -221,5 +223,5 @@ def _put(kind: str, meta: dict[str, Any], **rest: Any) -> scheduler_pb2.Event:
 
 def _delete(kind: str, name: str, namespace: str = "") -> scheduler_pb2.Event:
     event = scheduler_pb2.Event()
-    event.delete.kind, event.delete.namespace, event.delete.name = kind, namespace, name
+    event.remove.kind, event.remove.namespace, event.remove.name = kind, namespace, name
     return event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -130,41 +131,65 @@ def test_spans_that_are_lost_end_with_4(tmp_path: Path, addresses: list[str]) ->
 
 
 class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
-    """A scheduler that binds a pod which does not exist, again and again."""
+    """A scheduler that refuses the first pod again and again, on a `node` and in other words."""
 
-    def Open(  # noqa: N802 - gRPC's name
-        self, request: scheduler_rpc.OpenRequest, context: grpc.ServicerContext
-    ) -> scheduler_rpc.OpenResponse:
-        """Open a session."""
+    def __init__(self, node: str = "") -> None:
+        self.node = node
+
+    def CreateSession(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.Session:
+        """Start a session."""
         del request, context
-        return scheduler_rpc.OpenResponse(session="s", epoch=1)
+        return scheduler_rpc.Session(session="s")
 
-    def Stream(  # noqa: N802 - gRPC's name
-        self, request_iterator: Iterator[scheduler_rpc.StreamRequest], context: grpc.ServicerContext
-    ) -> Iterator[scheduler_rpc.StreamResponse]:
-        """Answer each round with the same binding."""
+    def StreamingRunRound(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: Iterator[scheduler_rpc.RunRoundRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[scheduler_rpc.RunRoundResponse]:
+        """Answer each round with a verdict about the same pod."""
         del context
-        outcome = scheduler_pb2.Outcome(bind=scheduler_pb2.Bind(node_name="nowhere"))
-        outcome.pop.uid = outcome.pod.uid = outcome.pod.name = "nobody"
-        answer = scheduler_pb2.RoundOutcomes(outcomes=[outcome])
-        for request in request_iterator:
+        uids: list[str] = []
+        for cycle, request in enumerate(request_iterator, 1):
+            told, answer = request.round, scheduler_pb2.RoundOutcomes()
+            uids += [each.add.pod.metadata.uid for each in told.events if each.add.HasField("pod")]
+            for uid in uids[:1]:
+                outcome = answer.outcomes.add(at_ns=told.at_ns, attempts=cycle)
+                outcome.pop.uid, outcome.pop.cycle = uid, cycle
+                outcome.unschedulable.message = f"no, for the {cycle}th time"
+                outcome.unschedulable.nominated_node_name = self.node
             sequence = request.stamp.sequence
-            yield scheduler_rpc.StreamResponse(outcomes=[answer], sequence=sequence)
+            yield scheduler_rpc.RunRoundResponse(outcomes=[answer], sequence=sequence)
+
+
+@contextlib.contextmanager
+def served(restless: Restless) -> Iterator[list[str]]:
+    """Serve a scheduler and yield the options that name it."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(restless, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield ["--scheduler", f"127.0.0.1:{port}", "--no-eviction", "-q", "--spans", "off"]
+    finally:
+        server.stop(0).wait()
 
 
 def test_a_scheduler_that_goes_round_ends_with_5(tmp_path: Path) -> None:
     """A replacement service is told apart from one that cannot be reached."""
-    server = grpc.server(ThreadPoolExecutor(4))
-    restless = Restless()  # type: ignore[abstract] # gRPC itself refuses the other methods
-    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(restless, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    arguments = ["--scheduler", f"127.0.0.1:{port}", "--no-eviction", "-q", "--spans", "off"]
-    try:
+    with served(Restless()) as arguments:  # type: ignore[abstract] # gRPC refuses the others
         done = reprieve(tmp_path, "replay", NGINX, *arguments, code=LOOP)
-    finally:
-        server.stop(0).wait()
     assert "1000 rounds" in done.stderr
+
+
+def test_a_scheduler_that_breaks_the_contract_ends_with_3(tmp_path: Path) -> None:
+    """The message names the field, and what is wrong with it."""
+    with served(Restless("nowhere")) as arguments:  # type: ignore[abstract] # as above
+        done = reprieve(tmp_path, "replay", NGINX, *arguments, code=SERVICE)
+    field = "outcomes[0].unschedulable.nominated_node_name"
+    assert f"{field}: 'nowhere': no node has this name" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_interrupted_replay_ends_with_130_and_can_be_read(tmp_path: Path) -> None:

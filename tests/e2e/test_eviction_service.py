@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import grpc
 import pytest
@@ -12,13 +12,17 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import EvictionService
 from replay.conform.eviction import DEADLINE_S
 from replay.conform.eviction_scripts import pod_message
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
-from reprieve.eviction.v1beta1.eviction_service_pb2_grpc import EvictionServiceStub
+from reprieve.kube.v1beta1 import node_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import PART_BYTES
 from tests.e2e.eviction_client import Client, running_eviction
+from tests.unit.eviction.builders import large_batch
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.eviction.v1beta1.EvictionService"
@@ -59,14 +63,15 @@ def disk_step(node_name: str, at_s: int, available_gi: int) -> pb.Step:
 
 
 def refusal(call: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str, str]:
-    """Return a refusal's status code, reason, and the field or condition that it names."""
+    """Return a refusal's code and reason, and the field, condition or sequence that it names."""
     status = rpc_status.from_call(call.value)  # type: ignore[arg-type] # it is a call, too
     assert status is not None
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
     failure = error_details_pb2.PreconditionFailure()
     named = ""
     for detail in status.details:
-        detail.Unpack(info)
+        if detail.Unpack(info):
+            named = info.metadata["expected_sequence"]
         if detail.Unpack(bad):
             named = bad.field_violations[0].field
         if detail.Unpack(failure):
@@ -74,38 +79,48 @@ def refusal(call: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode,
     return call.value.code(), info.reason, named
 
 
+def under(conditions: Iterable[node_pb2.NodeCondition]) -> list[str]:
+    """Return the conditions that hold."""
+    return [each.type for each in conditions if each.status == "True"]
+
+
 def test_a_repeated_sequence_returns_the_same_answer_and_does_nothing(
     channel: grpc.Channel,
 ) -> None:
-    """So a caller may retry what it has no answer of."""
+    """So a caller may retry what it has no answer of, also under another span."""
     client = Client(channel, HARD)
-    request = pb.SynchronizeRequest(stamp=client.stamp(), step=memory_step("n", 0, 0.5, "a"))
-    first = client.stub.Synchronize(request, timeout=DEADLINE_S)
-    before = client.dump()
-    assert first.answer.result.evictions[0].pod.uid == "default/a"
-    assert client.stub.Synchronize(request, timeout=DEADLINE_S) == first
-    assert client.dump() == before
+    operations = [pb.Operation(step=memory_step("n", 0, 0.5, "a"))]
+    request = pb.ApplyRequest(stamp=client.stamp(), operations=operations)
+    first = client.stub.Apply(request, timeout=DEADLINE_S)
+    before = client.state()
+    assert first.results[0].step.evictions[0].pod.uid == "default/a"
+    request.stamp.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    assert client.stub.Apply(request, timeout=DEADLINE_S) == first
+    assert client.state() == before
 
 
 def test_a_calm_node_is_quiet_from_its_second_step_on(channel: grpc.Channel) -> None:
-    """The world need not step it again before something changes."""
+    """The world need not step it again before something changes; its conditions stay."""
     client = Client(channel, HARD)
-    assert not client.synchronize(memory_step("n", 0, 4)).result.quiet
-    assert client.synchronize(memory_step("n", 10, 4)).result.quiet
-    pressed = client.synchronize(memory_step("n", 20, 0.5, "a")).result
+    assert not client.step(memory_step("n", 0, 4)).step.quiet
+    quiet = client.step(memory_step("n", 10, 4)).step
+    assert (quiet.quiet, list(quiet.conditions)) == (True, [])
+    pressed = client.step(memory_step("n", 20, 0.5, "a")).step
     assert (pressed.quiet, pressed.signal) == (False, "memory.available")
-    assert [each.status for each in pressed.node_conditions] == ["True", "False", "False"]
-    calm = client.synchronize(memory_step("n", 30, 4)).result
-    assert (calm.quiet, list(calm.conditions)) == (False, ["MemoryPressure"])
+    assert [(each.type, each.status) for each in pressed.conditions] == [
+        ("MemoryPressure", "True"),
+        ("DiskPressure", "False"),
+        ("PIDPressure", "False"),
+    ]
+    calm = client.step(memory_step("n", 30, 4)).step
+    assert (calm.quiet, under(calm.conditions)) == (False, ["MemoryPressure"])
+    assert under(client.state()[0].conditions) == ["MemoryPressure"]
 
 
-def test_a_step_without_history_is_evaluated_outside_any_session(channel: grpc.Channel) -> None:
-    """Evaluate takes the kubelet's defaults like any configuration."""
-    stub = EvictionServiceStub(channel)
-    request = pb.EvaluateRequest(
-        config=ev.EvictionConfig(use_defaults=True), step=memory_step("n", 0, 0.09, "a", "b")
-    )
-    result = stub.Evaluate(request, timeout=DEADLINE_S).answer.result
+def test_a_new_session_takes_the_kubelets_defaults(channel: grpc.Channel) -> None:
+    """Evicting by them from the first step on."""
+    client = Client(channel, ev.EvictionConfig(use_defaults=True))
+    result = client.step(memory_step("n", 0, 0.09, "a", "b")).step
     assert [each.text.split()[0] for each in result.thresholds_met] == ["memory.available<100Mi"]
     assert [each.pod.uid for each in result.evictions] == ["default/a"]
 
@@ -141,42 +156,45 @@ def test_a_bad_threshold_is_refused_with_its_field(channel: grpc.Channel) -> Non
 
 
 def test_unknown_sessions_and_nodes_are_not_found(channel: grpc.Channel) -> None:
-    """NOT_FOUND."""
+    """NOT_FOUND; of a session that was deleted like of one that never was."""
     client = Client(channel, HARD)
     with pytest.raises(grpc.RpcError) as caught:
         client.admit("nowhere", {"name": "a"})
     assert refusal(caught) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND", "")
-    client.session = "another"
-    with pytest.raises(grpc.RpcError) as caught:
-        client.dump()
-    assert refusal(caught) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND", "")
+    for _ in range(2):
+        client.close()
+    for name in (client.session, "another"):
+        client.session = name
+        with pytest.raises(grpc.RpcError) as caught:
+            client.state()
+        assert refusal(caught) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED", "")
 
 
-def test_a_stale_stamp_is_aborted(channel: grpc.Channel) -> None:
-    """Whether its sequence, its operation or its epoch is not the one that is due."""
+def test_a_sequence_out_of_order_is_aborted(channel: grpc.Channel) -> None:
+    """A number that is not due, and the last one with another request."""
     client = Client(channel, HARD)
-    client.synchronize(memory_step("n", 0, 4))
-    client.sequence += 1
-    with pytest.raises(grpc.RpcError) as caught:
-        client.synchronize(memory_step("n", 10, 4))
-    assert refusal(caught) == (grpc.StatusCode.ABORTED, "STALE", "")
+    client.step(memory_step("n", 0, 4))
+    for sequence in (3, 0):
+        client.sequence = sequence - 1
+        with pytest.raises(grpc.RpcError) as caught:
+            client.step(memory_step("n", 10, 4))
+        assert refusal(caught) == (grpc.StatusCode.ABORTED, "SEQUENCE_MISMATCH", "2")
     client.sequence = 0
     with pytest.raises(grpc.RpcError) as caught:
         client.configure("n", HARD)
-    assert refusal(caught) == (grpc.StatusCode.ABORTED, "STALE", "")
-    client.epoch += 1
+    assert refusal(caught) == (grpc.StatusCode.ABORTED, "SEQUENCE_REUSED", "2")
     with pytest.raises(grpc.RpcError) as caught:
-        client.dump()
-    assert refusal(caught) == (grpc.StatusCode.ABORTED, "STALE", "")
+        client.stub.Apply(pb.ApplyRequest(stamp=client.read()), timeout=DEADLINE_S)
+    assert refusal(caught) == (INVALID, "BAD_FIELD", "stamp.sequence")
 
 
 def test_time_that_goes_backwards_on_a_node_is_refused(channel: grpc.Channel) -> None:
     """Another node's time is its own."""
     client = Client(channel, HARD)
-    client.synchronize(memory_step("n", 10, 4))
-    client.synchronize(memory_step("m", 5, 4))
+    client.step(memory_step("n", 10, 4))
+    client.step(memory_step("m", 5, 4))
     with pytest.raises(grpc.RpcError) as caught:
-        client.synchronize(memory_step("n", 9, 4))
+        client.step(memory_step("n", 9, 4))
     expected = (grpc.StatusCode.FAILED_PRECONDITION, "TIME_GOES_BACKWARDS", "TIME_GOES_BACKWARDS")
     assert refusal(caught) == expected
 
@@ -184,56 +202,80 @@ def test_time_that_goes_backwards_on_a_node_is_refused(channel: grpc.Channel) ->
 def test_a_batch_is_done_whole_or_not_at_all(channel: grpc.Channel) -> None:
     """What came before the operation that is refused is undone."""
     client = Client(channel, DISK)
-    client.synchronize(disk_step("n", 0, 50))
-    before = client.dump()
+    client.step(disk_step("n", 0, 50))
+    before = client.state()
     operations = [
-        pb.NodeOperation(step=disk_step("n", 10, 5)),
-        pb.NodeOperation(step=disk_step("new", 10, 5)),
-        pb.NodeOperation(step=disk_step("n", 20, 5)),
+        pb.Operation(step=disk_step("n", 10, 5)),
+        pb.Operation(step=disk_step("new", 10, 5)),
+        pb.Operation(step=disk_step("n", 20, 5)),
     ]
     with pytest.raises(grpc.RpcError) as caught:
         client.batch(operations)
     assert refusal(caught)[:2] == (grpc.StatusCode.FAILED_PRECONDITION, "PRECONDITION")
-    assert client.dump() == before
+    assert client.state() == before
     client.sequence -= 1
-    answers = client.batch(operations[:2])
-    assert [each.HasField("need_reclaim") for each in answers] == [True, True]
+    results = client.batch(operations[:2])
+    assert [each.HasField("need_reclaim") for each in results] == [True, True]
 
 
-def test_a_forgotten_node_starts_anew(channel: grpc.Channel) -> None:
-    """Forget is idempotent, and time may begin again."""
+def test_a_batch_answers_each_operation_but_removals_in_order(channel: grpc.Channel) -> None:
+    """Whatever they are; a removal has no result."""
     client = Client(channel, HARD)
-    client.synchronize(memory_step("n", 10, 0.5))
+    operations = [
+        pb.Operation(configure=pb.Configure(node_name="n", config=DISK)),
+        pb.Operation(remove_node="unknown"),
+        pb.Operation(step=disk_step("n", 0, 5)),
+        pb.Operation(step=memory_step("m", 0, 4)),
+        pb.Operation(
+            resume=pb.Resume(node_name="n", observations=disk_step("n", 0, 5).observations)
+        ),
+        pb.Operation(admit=pb.Admit(node_name="n", pod=pod_message({"name": "a"}))),
+    ]
+    results = client.batch(operations)
+    assert [(each.node_name, each.WhichOneof("result")) for each in results] == [
+        ("n", "configured"),
+        ("n", "need_reclaim"),
+        ("m", "step"),
+        ("n", "step"),
+        ("n", "admission"),
+    ]
+    assert [each.signal for each in results[0].configured.thresholds] == ["nodefs.available"]
+    assert not results[-1].admission.admit
+
+
+def test_a_removed_node_starts_anew(channel: grpc.Channel) -> None:
+    """A removal is idempotent, and time may begin again."""
+    client = Client(channel, HARD)
+    client.step(memory_step("n", 10, 0.5))
     for _ in range(2):
-        request = pb.ForgetRequest(stamp=client.stamp(), node_name="n")
-        client.stub.Forget(request, timeout=DEADLINE_S)
-    assert client.dump() == []
-    assert list(client.synchronize(memory_step("n", 0, 4)).result.conditions) == []
+        assert client.batch([pb.Operation(remove_node="n")]) == []
+    assert client.state() == []
+    assert under(client.step(memory_step("n", 0, 4)).step.conditions) == []
 
 
-def test_a_restore_starts_a_later_epoch_and_goes_on_from_its_sequence(
-    channel: grpc.Channel,
-) -> None:
-    """A caller of the epoch before is refused."""
+def test_a_restored_session_goes_on_and_leaves_the_one_before(channel: grpc.Channel) -> None:
+    """It is a session of its own, and its sequence begins anew."""
     client = Client(channel, HARD)
-    client.synchronize(memory_step("n", 0, 0.5, "a"))
-    chunks = client.checkpoint()
-    client.synchronize(memory_step("n", 10, 4))
+    client.step(memory_step("n", 0, 0.5, "a"))
+    chunks, saved, former = client.checkpoint(), client.state(), client.session
+    client.step(memory_step("n", 10, 4))
     client.restore(chunks)
-    assert (client.epoch, client.sequence) == (2, 1)
-    assert client.dump()[0].at_ns == 0
-    client.synchronize(memory_step("n", 10, 4))
-    client.epoch = 1
-    with pytest.raises(grpc.RpcError) as caught:
-        client.dump()
-    assert refusal(caught)[0] is grpc.StatusCode.ABORTED
+    assert client.session != former
+    assert client.opened.config.hard == HARD.hard
+    assert (client.state(), client.state()[0].at_ns) == (saved, 0)
+    expected = client.step(memory_step("n", 10, 4, "b"))
+    assert client.sequence == 1
+    client.session, client.sequence = former, 2
+    assert client.state()[0].at_ns == 10 * S
+    client.restore(chunks)
+    assert client.step(memory_step("n", 10, 4, "b")) == expected
 
 
 def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """FAILED_PRECONDITION, and the session stays."""
     client = Client(channel, HARD)
-    chunks = client.checkpoint()
-    for field, value in (("service", "queue"), ("version", "0.0.1"), ("format", 1)):
+    chunks, session = client.checkpoint(), client.session
+    for field, value in (("service", "queue"), ("version", "0.0.1"), ("format", 99)):
         foreign = session_pb2.CheckpointChunk()
         foreign.CopyFrom(chunks[0])
         setattr(foreign.info, field, value)
@@ -243,7 +285,22 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
             grpc.StatusCode.FAILED_PRECONDITION,
             "FOREIGN_CHECKPOINT",
         )
-    assert client.dump() == []
+    assert (client.session, client.state()) == (session, [])
+
+
+def test_a_replays_session_sends_again_what_was_left_out(here: EmbeddedServices) -> None:
+    """Results too large for an answer come to the same as one by one."""
+    config = ev.EvictionConfig(hard={"memory.available": "1Gi"})
+    operations = large_batch()
+    batched = EvictionService(here.addresses["eviction"], config)
+    single = EvictionService(here.addresses["eviction"], config)
+    results = list(batched.apply(operations))
+    assert sum(each.ByteSize() for each in results) > PART_BYTES
+    assert results == [each for operation in operations for each in single.apply([operation])]
+    removals = [pb.Operation(remove_node=each.node_name) for each in results]
+    assert list(batched.apply(removals)) == []
+    batched.close()
+    single.close()
 
 
 def test_the_service_answers_health_checks_and_reflection(channel: grpc.Channel) -> None:

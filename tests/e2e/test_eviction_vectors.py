@@ -26,30 +26,30 @@ def channel() -> Iterator[grpc.Channel]:
         yield opened
 
 
-@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+@pytest.mark.parametrize("rules", ["v1.32", "v1.27"])
 def test_every_script_decides_as_upstream_does_call_by_call(
-    channel: grpc.Channel, mode: str
+    channel: grpc.Channel, rules: str
 ) -> None:
-    """One session a script, of every fourth: Open, then Synchronize, Resume and Admit."""
-    played = list(scripts(mode))[::4]
-    said = {script["id"]: eviction_difference(channel, mode, script) for script in played}
+    """One session a script, of every fourth, with a call for each operation."""
+    played = list(scripts(rules))[::4]
+    said = {script["id"]: eviction_difference(channel, rules, script) for script in played}
     assert not [each for each in said.items() if each[1]]
     assert any("config_error" in script for script in played)
 
 
-@pytest.mark.parametrize("mode", ["v1.32", "v1.27"])
+@pytest.mark.parametrize("rules", ["v1.32", "v1.27"])
 def test_all_scripts_at_once_decide_as_upstream_does_batch_by_batch(
-    channel: grpc.Channel, mode: str
+    channel: grpc.Channel, rules: str
 ) -> None:
     """Each script is a node of one session, and each batch holds the next step of all of them.
 
     Half-way the session is saved, thrown away and restored.
     """
     client = Client(channel)
-    played = {script["id"]: script for script in scripts(mode) if "config_error" not in script}
+    played = {script["id"]: script for script in scripts(rules) if "config_error" not in script}
     nodes = {name: ScriptedNode(name) for name in played}
     for name, script in played.items():
-        client.configure(name, config_message(script["config"], mode))
+        client.configure(name, config_message(script["config"], rules))
     rounds = list(zip_longest(*(script["script"] for script in played.values())))
     differences: dict[str, str] = {}
     for number, steps in enumerate(rounds):
@@ -62,10 +62,10 @@ def test_all_scripts_at_once_decide_as_upstream_does_batch_by_batch(
             if difference:
                 differences.setdefault(name, f"{name} step {number}: {difference}")
         if number == 3:
-            chunks, before = client.checkpoint(), client.dump()
-            client.stub.CloseSession(pb.CloseSessionRequest(session=client.session))
+            chunks, before = client.checkpoint(), client.state()
+            client.close()
             client.restore(chunks)
-            assert client.dump() == before
+            assert client.state() == before
     assert not differences, f"{len(differences)}:\n" + "\n".join(list(differences.values())[:3])
 
 
@@ -73,14 +73,12 @@ def _round(
     client: Client, nodes: dict[str, ScriptedNode], due: dict[str, Json]
 ) -> dict[str, ev.StepResult]:
     """Step all that are due in one batch, and collect for those that ask for it in a second."""
-    steps = [pb.NodeOperation(step=nodes[name].step(plain)) for name, plain in due.items()]
-    answers = client.batch(steps)
+    steps = [pb.Operation(step=nodes[name].step(plain)) for name, plain in due.items()]
+    results = client.batch(steps)
     resumes = [
-        pb.NodeOperation(
-            resume=nodes[each.node_name].resume(due[each.node_name], each.need_reclaim)
-        )
-        for each in answers
+        pb.Operation(resume=nodes[each.node_name].resume(due[each.node_name], each.need_reclaim))
+        for each in results
         if each.HasField("need_reclaim")
     ]
-    answers += client.batch(resumes)
-    return {each.node_name: each.result for each in answers if each.HasField("result")}
+    results += client.batch(resumes)
+    return {each.node_name: each.step for each in results if each.HasField("step")}

@@ -101,7 +101,7 @@ def bursts() -> Iterator[trace_pb2.Record]:
 
 CONFIGS = {
     "v1.34": Config(seed=3),
-    "v1.34 with its queue": Config(seed=3, queue=QueueConfig(mode="v1.34")),
+    "v1.34 with its queue": Config(seed=3, queue=QueueConfig(rules="v1.34")),
     "v1.16": Config(seed=3, rules="v1.16", batch_size=7),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from click.testing import CliRunner
+from google.protobuf.empty_pb2 import Empty
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import REFUSED, ExitError
@@ -19,6 +21,7 @@ from replay.runner import Settings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
+from reprieve.session.v1beta1 import session_pb2
 from tests.e2e.replays import DEMOS, NO_SPANS, trace
 
 pytestmark = pytest.mark.e2e
@@ -32,28 +35,29 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     def __init__(self, *, judges: bool) -> None:
         self.judges = judges
 
-    def Open(  # noqa: N802 - gRPC's name
-        self, request: scheduler_rpc.OpenRequest, context: grpc.ServicerContext
-    ) -> scheduler_rpc.OpenResponse:
-        """Open a session."""
+    def CreateSession(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> scheduler_rpc.Session:
+        """Start a session."""
         del request, context
-        return scheduler_rpc.OpenResponse(
-            session="s", epoch=1, implementation="grumpy", version="7"
-        )
+        return scheduler_rpc.Session(session="s", implementation="grumpy", version="7")
 
-    def CloseSession(  # noqa: N802 - gRPC's name
-        self, request: scheduler_rpc.CloseSessionRequest, context: grpc.ServicerContext
-    ) -> scheduler_rpc.CloseSessionResponse:
+    def DeleteSession(  # noqa: N802 - gRPC's name
+        self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
+    ) -> Empty:
         """Forget nothing."""
         del request, context
-        return scheduler_rpc.CloseSessionResponse()
+        return Empty()
 
-    def Stream(  # noqa: N802 - gRPC's name
-        self, request_iterator: Iterator[scheduler_rpc.StreamRequest], context: grpc.ServicerContext
-    ) -> Iterator[scheduler_rpc.StreamResponse]:
+    def StreamingRunRound(  # noqa: N802 - gRPC's name
+        self,
+        request_iterator: Iterator[scheduler_rpc.RunRoundRequest],
+        context: grpc.ServicerContext,
+    ) -> Iterator[scheduler_rpc.RunRoundResponse]:
         """Refuse the pods that come, one at a time where that is asked for."""
         del context
         waiting: list[str] = []
+        cycles = itertools.count(1)
         for request in request_iterator:
             told = request.round
             added = (event.add.pod for event in told.events if event.add.HasField("pod"))
@@ -62,22 +66,22 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             for _ in range(0 if told.events_only else told.max_pods or len(waiting)):
                 if waiting:
                     outcome = answer.outcomes.add(at_ns=told.at_ns, attempts=1)
-                    outcome.pop.uid = outcome.pod.uid = waiting.pop(0)
+                    outcome.pop.uid, outcome.pop.cycle = waiting.pop(0), next(cycles)
                     outcome.unschedulable.message = REFUSAL
             answer.more = bool(waiting)
-            yield scheduler_rpc.StreamResponse(outcomes=[answer], sequence=request.stamp.sequence)
+            yield scheduler_rpc.RunRoundResponse(outcomes=[answer], sequence=request.stamp.sequence)
 
-    def EvaluatePending(  # noqa: N802 - gRPC's name
-        self, request: scheduler_rpc.EvaluatePendingRequest, context: grpc.ServicerContext
-    ) -> scheduler_rpc.EvaluatePendingResponse:
+    def EvaluatePod(  # noqa: N802 - gRPC's name
+        self, request: scheduler_rpc.EvaluatePodRequest, context: grpc.ServicerContext
+    ) -> Iterator[scheduler_rpc.EvaluatePodResponse]:
         """Say why."""
         del request
         if not self.judges:
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "never explains itself")
-        answer = scheduler_rpc.EvaluatePendingResponse()
+        answer = scheduler_rpc.EvaluatePodResponse()
         answer.evaluation.fit_error = REFUSAL
         answer.evaluation.nodes.add(node_name="test-worker").refusal.plugin = "Weekday"
-        return answer
+        yield answer
 
 
 class Elsewhere:
@@ -160,7 +164,7 @@ def test_the_service_that_made_a_run_explains_it(run: RunDirectory, elsewhere: E
 
 def test_a_service_without_reasons_is_named(run: RunDirectory, elsewhere: Elsewhere) -> None:
     """It serves rounds, and nothing that explains them."""
-    assert f"at {elsewhere.address} does not serve EvaluatePending" in refusal(run)
+    assert f"at {elsewhere.address} does not serve EvaluatePod" in refusal(run)
 
 
 def test_a_run_whose_service_is_gone_is_not_explained_by_another(

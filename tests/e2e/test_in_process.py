@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
@@ -23,7 +22,6 @@ from services.telemetry.sampling import Sampling
 from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_scheduler_checkpoints import Talker
-from tests.unit.results import messages
 
 pytestmark = pytest.mark.e2e
 
@@ -87,19 +85,24 @@ def test_a_refusal_has_the_status_that_it_has_over_grpc(
     services: EmbeddedServices, here: EmbeddedServices
 ) -> None:
     """Code, words and details, of single calls and of streams."""
-    stamp = session_pb2.Stamp(session="nobody's", epoch=1, sequence=1)
+    stamp = session_pb2.Stamp(session="nobody's", sequence=1)
     found = []
     for embedded in (services, here):
         queue = QueueServiceStub(channel(embedded.addresses["queue"]))
         scheduler = SchedulerServiceStub(channel(embedded.addresses["scheduler"]))
         calls = (
-            lambda stub=queue: stub.Dump(queue_rpc.DumpRequest(stamp=stamp)),
-            lambda stub=queue: stub.Open(
-                queue_rpc.OpenRequest(config=queue_pb2.QueueConfig(mode="v0"))
+            lambda stub=queue: stub.Apply(queue_rpc.ApplyRequest(stamp=stamp)),
+            lambda stub=queue: list(stub.GetState(session_pb2.GetStateRequest(stamp=stamp))),
+            lambda stub=queue: stub.CreateSession(
+                queue_rpc.CreateSessionRequest(config=queue_pb2.QueueConfig(rules="v0"))
             ),
-            lambda stub=scheduler: next(stub.Stream(iter([rpc.StreamRequest(stamp=stamp)]))),
-            lambda stub=scheduler: list(stub.Checkpoint(rpc.CheckpointRequest(stamp=stamp))),
-            lambda stub=scheduler: stub.Restore(iter([])),
+            lambda stub=scheduler: next(
+                stub.StreamingRunRound(iter([rpc.RunRoundRequest(stamp=stamp)]))
+            ),
+            lambda stub=scheduler: list(
+                stub.CheckpointSession(session_pb2.CheckpointSessionRequest(stamp=stamp))
+            ),
+            lambda stub=scheduler: stub.RestoreSession(iter([])),
         )
         statuses = []
         for call in calls:
@@ -130,25 +133,3 @@ def test_what_a_service_does_to_a_message_stays_on_its_side(here: EmbeddedServic
         service.answer()
     service.close()
     assert not pod.HasField("status")
-
-
-@pytest.mark.parametrize("change", ["attempts", "refused_by", "steps"])
-def test_refusals_whose_columns_do_not_fit_together_end_a_replay(
-    here: EmbeddedServices, change: str
-) -> None:
-    """A scheduler of another make may send them; the message names it."""
-    outcome = messages.refused("a", "b", message="none fits")
-    match change:
-        case "attempts":
-            outcome.refusals.attempts.pop()
-        case "refused_by":
-            outcome.refusals.refused_by[1] = 1
-        case "steps":
-            outcome.refusals.steps[0].places[0] = 2
-    service = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
-    told = rpc.StreamResponse(outcomes=[scheduler_pb2.RoundOutcomes(outcomes=[outcome])])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(service._stream, "receive", lambda: told)
-        with pytest.raises(BackendError, match=r"the scheduler at in-process:.* columns"):
-            service.answer()
-    service.close()

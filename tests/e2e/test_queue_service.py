@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 import grpc
 import pytest
-from google.rpc import error_details_pb2
+from google.protobuf.empty_pb2 import Empty
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
@@ -22,16 +23,20 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.queue.config_codec import DEFAULT_MODE
+from services.rpc.parts import MESSAGE_BYTES_MAX, merged
 from tests.e2e.queue_clients import running_queue
 
 pytestmark = pytest.mark.e2e
 FULL_NAME = "reprieve.queue.v1beta1.QueueService"
 S = 1_000_000_000
-OLDER = queue_pb2.QueueConfig(mode="v1.20")
+SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OLDER = queue_pb2.QueueConfig(rules="v1.20")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 Op = queue_pb2.Operation
+POP_NEXT = Op(pop=queue_pb2.Pop())
 POP, REF, META = session_pb2.PopId, meta_pb2.ObjectReference, meta_pb2.ObjectMeta
 NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
+NO_EVENT = queue_pb2.ClusterEvent(label="NodAdd")
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +63,22 @@ def commit(pop: session_pb2.PopId, at_ns: int = 0) -> Op:
 
 def done(pop: session_pb2.PopId, at_ns: int = 0) -> Op:
     """Return the operation that ends a pop."""
-    return operation("done", queue_pb2.Done(pop=pop), at_ns)
+    return operation("done", pop, at_ns)
 
 
 def failed(pop: session_pb2.PopId, at_ns: int = 0) -> Op:
     """Return the operation that gives a pop back."""
     return operation("add_unschedulable", queue_pb2.AddUnschedulable(pop=pop), at_ns)
+
+
+def name_of(head: queue_pb2.Head) -> str:
+    """Return the name of a pod that is next, or was popped."""
+    return head.pop.uid.removeprefix("uid-default/")
+
+
+def ref(head: queue_pb2.Head) -> meta_pb2.ObjectReference:
+    """Return what names the pod of a head."""
+    return REF(uid=head.pop.uid, namespace="default", name=name_of(head))
 
 
 NAMELESS = queue_pb2.Add(pod=pod_pb2.Pod(metadata=META(name="p")))
@@ -72,7 +87,9 @@ REQUIRED = "required_during_scheduling_ignored_during_execution"
 getattr(BAD_SELECTOR.pod.spec.affinity.pod_affinity, REQUIRED)[
     0
 ].label_selector.match_expressions.add(key="a", operator="Like")
+HINT = queue_pb2.HintRegistration
 REFUSALS = {
+    "operation": Op(at_ns=5),
     "add.pod.metadata.uid": operation("add", NAMELESS, 5),
     "add.pod.metadata.name": operation(
         "add", queue_pb2.Add(pod=pod_pb2.Pod(metadata=META(uid="u"))), 5
@@ -80,10 +97,12 @@ REFUSALS = {
     "add.gates": operation("add", queue_pb2.Add(pod=pod("p"), gates=["g"]), 5),
     "add.pod.spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0]"
     ".labelSelector.matchExpressions[0].operator": operation("add", BAD_SELECTOR, 5),
-    "update.old.metadata": operation("update", queue_pb2.Update(old=pod("a"), pod=pod("b")), 5),
-    "delete.pod.name": operation("delete", queue_pb2.Delete(pod=REF(uid="u")), 5),
+    "update.old_pod.metadata": operation(
+        "update", queue_pb2.Update(old_pod=pod("a"), pod=pod("b")), 5
+    ),
+    "delete_pod.name": operation("delete_pod", REF(uid="u"), 5),
     "commit_pop.pop.uid": operation("commit_pop", queue_pb2.CommitPop(), 5),
-    "done.pop.cycle": operation("done", queue_pb2.Done(pop=POP(uid="u")), 5),
+    "done.cycle": operation("done", POP(uid="u"), 5),
     "add_unschedulable.pod.metadata.uid": operation(
         "add_unschedulable",
         queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), pod=pod("other")),
@@ -92,50 +111,55 @@ REFUSALS = {
     "add_unschedulable.cycle": operation(
         "add_unschedulable", queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), cycle=-1), 5
     ),
-    "move.event.label": operation("move", queue_pb2.Move(), 5),
+    "move.event.label": operation("move", queue_pb2.Move(event=NO_EVENT), 5),
     "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(node_name="n"), 5),
-    "delete_nomination.pod.uid": operation("delete_nomination", queue_pb2.DeleteNomination(), 5),
+    "delete_nomination.uid": operation("delete_nomination", REF(), 5),
     "at_ns": add("p", at_ns=2**62 + 1),
 }
 
 
 def refusal(call: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     """Return a refusal's code and the field that its details name, or its text."""
+    bad = error_details_pb2.BadRequest()
+    status = status_of(call)
     assert isinstance(call, grpc.Call)
-    status = rpc_status.from_call(call)
-    assert status is not None
     for detail in status.details:
-        bad = error_details_pb2.BadRequest()
         if detail.Unpack(bad):
             return call.code(), bad.field_violations[0].field
     return call.code(), status.message
 
 
+def reason(call: grpc.RpcError) -> tuple[grpc.StatusCode, str, dict[str, str]]:
+    """Return a refusal's code, its reason and what is said of it for programs."""
+    info = error_details_pb2.ErrorInfo()
+    (_,) = (each for each in status_of(call).details if each.Unpack(info))
+    assert isinstance(call, grpc.Call)
+    assert info.domain == "reprieve.internal"
+    return call.code(), info.reason, dict(info.metadata)
+
+
+def status_of(call: grpc.RpcError) -> status_pb2.Status:
+    """Return the status that a refusal carries."""
+    assert isinstance(call, grpc.Call)
+    status = rpc_status.from_call(call)
+    assert status is not None
+    return status
+
+
+@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
 @pytest.mark.parametrize("field", REFUSALS)
 def test_a_bad_field_is_named_and_refuses_its_whole_batch(
-    channel: grpc.Channel, field: str
+    channel: grpc.Channel, field: str, kind: type[UnaryClient]
 ) -> None:
-    """Alone it is refused by its name, in a batch by its place as well; nothing has changed."""
-    bad = REFUSALS[field]
-    name = bad.WhichOneof("operation")
-    assert name is not None
-    unary = UnaryClient(channel, OLDER)
-    with pytest.raises(grpc.RpcError) as alone:
-        unary.apply(name, getattr(bad, name), bad.at_ns)
-    assert refusal(alone.value) == (INVALID, field)
-    stream = StreamClient(channel, OLDER)
-    with pytest.raises(grpc.RpcError) as batched:
-        stream.send([add("first", at_ns=5), bad, add("last", at_ns=5)])
-    assert refusal(batched.value) == (INVALID, f"operations[1].{field}")
-    for client in (unary, stream):
-        assert client.dump() == queue_pb2.QueueState(move_request_cycle=-1)
-
-
-def test_an_operation_without_a_kind_is_refused(channel: grpc.Channel) -> None:
-    """The oneof is required."""
+    """By the operation's place and the path within it; nothing has changed."""
+    client = kind(channel, OLDER)
     with pytest.raises(grpc.RpcError) as error:
-        StreamClient(channel).send([Op()])
-    assert refusal(error.value) == (INVALID, "operations[0].operation")
+        client.send([add("first", at_ns=5), REFUSALS[field], add("last", at_ns=5)])
+    assert refusal(error.value) == (INVALID, f"operations[1].{field}")
+    assert reason(error.value) == (INVALID, "BAD_FIELD", {})
+    assert client.state() == queue_pb2.QueueState()
+    if kind is UnaryClient:  # the stream has ended
+        assert client.send([add("first", at_ns=5)]).sequence == 1
 
 
 def test_time_does_not_go_back(channel: grpc.Channel) -> None:
@@ -146,90 +170,206 @@ def test_time_does_not_go_back(channel: grpc.Channel) -> None:
         client.apply("add", queue_pb2.Add(pod=pod("b")), 4)
     code, text = refusal(error.value)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert text == "at_ns: 4 ns lies before the last operation at 5 ns"
+    assert text == "operations[0].at_ns: 4 ns lies before the last operation at 5 ns"
+    assert reason(error.value)[1:] == ("TIME_GOES_BACKWARDS", {"earliest_ns": "5"})
     with pytest.raises(grpc.RpcError) as error:
         StreamClient(channel).send([add("a", at_ns=2), add("b", at_ns=1)])
     assert refusal(error.value)[1].startswith("operations[1].at_ns: 1 ns")
-    assert client.dump().at_ns == 5
+    assert client.state().at_ns == 5
 
 
 @pytest.mark.parametrize(
-    ("config", "code", "told"),
+    ("config", "field"),
     [
-        ({"mode": "v9"}, INVALID, "config.mode"),
-        ({"initial_backoff_ns": -1}, INVALID, "config.initial_backoff_ns"),
-        ({"mode": "v1.20", "queueing_hints": True}, INVALID, "config.queueing_hints"),
-        ({"lease_ns": 1}, INVALID, "config.lease_ns"),
+        ({"rules": "v9"}, "config.rules"),
+        ({"initial_backoff_ns": 0}, "config.initial_backoff_ns"),
+        ({"initial_backoff_ns": -1}, "config.initial_backoff_ns"),
+        ({"max_backoff_ns": -1}, "config.max_backoff_ns"),
+        ({"rules": "v1.20", "max_backoff_ns": 0}, "config.max_backoff_ns"),
+        ({"max_unschedulable_ns": 0}, "config.max_unschedulable_ns"),
+        ({"rules": "v1.20", "queueing_hints": True}, "config.queueing_hints"),
+        ({"lease_ns": 1}, "config.lease_ns"),
+        ({"hints": [HINT(plugin="P", event="NodAdd")]}, "config.hints[0].event"),
+        ({"hints": [HINT(plugin="P", event="NodeAdd", hint=True)]}, "config.hints[0].hint"),
     ],
 )
 def test_rules_that_are_not_served_are_refused(
-    channel: grpc.Channel, config: dict[str, object], code: grpc.StatusCode, told: str
+    channel: grpc.Channel, config: dict[str, object], field: str
 ) -> None:
-    """An unknown mode is refused with those that are served."""
-    message = queue_pb2.QueueConfig()
-    for name, value in config.items():
-        setattr(message, name, value)
+    """Each by its field."""
     with pytest.raises(grpc.RpcError) as error:
-        UnaryClient(channel, message)
-    assert refusal(error.value)[0] is code
-    assert told in refusal(error.value)[1]
+        UnaryClient(channel, queue_pb2.QueueConfig(**config))  # type: ignore[arg-type] # as given
+    assert refusal(error.value) == (INVALID, field)
 
 
-@pytest.mark.parametrize(("mode", "leftover_s"), [("v1.34", 300), ("v1.20", 60), ("v1.16", 60)])
+@pytest.mark.parametrize(("rules", "leftover_s"), [("v1.34", 300), ("v1.20", 60), ("v1.16", 60)])
 def test_rules_are_answered_with_their_defaults(
-    channel: grpc.Channel, mode: str, leftover_s: int
+    channel: grpc.Channel, rules: str, leftover_s: int
 ) -> None:
-    """What a session leaves out is filled in, by its mode."""
-    config = UnaryClient(channel, queue_pb2.QueueConfig(mode=mode)).opened.config
-    assert (config.mode, config.initial_backoff_ns, config.max_backoff_ns) == (mode, S, 10 * S)
-    assert config.max_unschedulable_ns == leftover_s * S
-    assert config.queueing_hints is config.pop_from_backoff_q is (mode == "v1.34")
+    """What a session leaves out is filled in, as the rules have it."""
+    config = UnaryClient(channel, queue_pb2.QueueConfig(rules=rules)).opened.config
+    later = True if rules == "v1.34" else None
+    assert config == queue_pb2.QueueConfig(
+        rules=rules,
+        initial_backoff_ns=S,
+        max_backoff_ns=10 * S,
+        max_unschedulable_ns=leftover_s * S,
+        pop_from_backoff_q=later,
+        queueing_hints=later,
+    )
 
 
-def test_without_a_mode_the_default_one_is_in_force(channel: grpc.Channel) -> None:
-    """The answer names it."""
-    assert UnaryClient(channel).opened.config.mode == DEFAULT_MODE
+def test_without_rules_the_default_ones_are_in_force(channel: grpc.Channel) -> None:
+    """The answer names them."""
+    assert UnaryClient(channel).opened.config.rules == DEFAULT_MODE
 
 
-def test_older_modes_have_no_activate(channel: grpc.Channel) -> None:
-    """It belongs to a later mode; in a batch the answer names the operation."""
+def test_older_rules_have_no_activate(channel: grpc.Channel) -> None:
+    """It belongs to later ones; the answer names the operation."""
     activate = queue_pb2.Activate(pods=[REF(uid="u")])
     with pytest.raises(grpc.RpcError) as error:
         UnaryClient(channel, OLDER).apply("activate", activate, 0)
-    assert refusal(error.value)[0] is INVALID
+    assert refusal(error.value) == (INVALID, "operations[0].activate.pods")
+
+
+@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+def test_a_repeated_request_gets_the_last_answer(
+    channel: grpc.Channel, kind: type[UnaryClient]
+) -> None:
+    """The same number does nothing, whatever span it is sent in."""
+    client = kind(channel)
+    client.send([add("a"), add("b")])
+    request = pb.ApplyRequest(stamp=client.stamp(), operations=[POP_NEXT], heads=1)
+    first = client.exchange(request)
+    assert first.results[0].popped.pop == POP(uid="uid-default/a", cycle=1)
+    for traceparent in ("", SPAN):
+        request.stamp.traceparent = traceparent
+        assert client.exchange(request) == first
+    assert client.state().cycle == 1
+
+
+@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pb.ApplyRequest(operations=[operation("flush_backoff", Empty(), 0)]),
+        pb.ApplyRequest(operations=[add("b", at_ns=0)]),
+        pb.ApplyRequest(operations=[add("a", at_ns=0)], heads=1),
+        pb.ApplyRequest(),
+    ],
+)
+def test_the_last_number_with_another_request_is_refused(
+    channel: grpc.Channel, kind: type[UnaryClient], other: pb.ApplyRequest
+) -> None:
+    """It is no retry; nothing has changed, and the refusal says which number comes next."""
+    client = kind(channel)
+    client.send([add("a")])
+    request = pb.ApplyRequest()
+    request.CopyFrom(other)
+    request.stamp.session, request.stamp.sequence = client.session, 1
     with pytest.raises(grpc.RpcError) as error:
-        StreamClient(channel, OLDER).send([operation("activate", activate, 0)])
-    assert refusal(error.value)[1].startswith("operations[0].activate")
+        client.exchange(request)
+    aborted = grpc.StatusCode.ABORTED
+    assert reason(error.value) == (aborted, "SEQUENCE_REUSED", {"expected_sequence": "2"})
+    assert [each.pod.name for each in client.state().entries] == ["a"]
 
 
-def test_a_repeated_request_gets_the_last_answer(channel: grpc.Channel) -> None:
-    """The same number does nothing; another operation's number, or any other, is refused."""
+@pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
+@pytest.mark.parametrize("sequence", [0, 1, 4])
+def test_a_number_out_of_order_is_refused(
+    channel: grpc.Channel, kind: type[UnaryClient], sequence: int
+) -> None:
+    """Neither the last one nor the next; the refusal says which that is."""
+    client = kind(channel)
+    client.send([add("a")])
+    client.send([add("b")])
+    stamp = session_pb2.Stamp(session=client.session, sequence=sequence)
+    with pytest.raises(grpc.RpcError) as error:
+        client.exchange(pb.ApplyRequest(stamp=stamp))
+    aborted = grpc.StatusCode.ABORTED
+    assert reason(error.value) == (aborted, "SEQUENCE_MISMATCH", {"expected_sequence": "3"})
+
+
+def test_a_number_is_required_outside_live_sessions(channel: grpc.Channel) -> None:
+    """A request without one would not be safe to repeat."""
     client = UnaryClient(channel)
-    client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
-    client.apply("add", queue_pb2.Add(pod=pod("b")), 0)
-    first = client.apply("pop", queue_pb2.Pop(), 0)
-    client.sequence -= 1
-    assert client.apply("pop", queue_pb2.Pop(), 0) == first
-    assert client.dump().cycle == 1
-    for wrong in (client.sequence - 1, client.sequence + 1):
-        client.sequence = wrong
+    with pytest.raises(grpc.RpcError) as error:
+        client.exchange(pb.ApplyRequest(stamp=client.reading()))
+    assert refusal(error.value) == (INVALID, "stamp.sequence")
+
+
+@pytest.mark.parametrize("method", ["Apply", "GetState", "WatchPending", "CheckpointSession"])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_session_that_is_not_there_has_expired(
+    channel: grpc.Channel, method: str, *, deleted: bool
+) -> None:
+    """Whether it was deleted or never was; deleting it again is accepted."""
+    client = StreamClient(channel)
+    if deleted:
+        forget = session_pb2.DeleteSessionRequest(session=client.session)
+        for _ in range(2):
+            client.stub.DeleteSession(forget, timeout=DEADLINE_S)
+    else:
+        client.session = "never"
+    calls: dict[str, Callable[[], object]] = {
+        "Apply": lambda: client.send([]),
+        "GetState": client.state,
+        "WatchPending": lambda: next(watch(client)),
+        "CheckpointSession": lambda: saved_chunks(client),
+    }
+    with pytest.raises(grpc.RpcError) as error:
+        calls[method]()
+    assert reason(error.value) == (grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED", {})
+    if method == "Apply":
         with pytest.raises(grpc.RpcError) as error:
-            client.apply("flush_backoff", queue_pb2.FlushBackoff(), 0)
-        assert refusal(error.value)[0] is grpc.StatusCode.ABORTED
+            UnaryClient.exchange(client, pb.ApplyRequest(stamp=client.stamp()))
+        assert reason(error.value)[1] == "SESSION_EXPIRED"
 
 
-def test_other_sessions_and_epochs_are_refused(channel: grpc.Channel) -> None:
-    """A session that is not there is NOT_FOUND, a stale epoch ABORTED."""
+def watch(client: UnaryClient, **more: int) -> Iterator[pb.WatchPendingResponse]:
+    """Return the views of a session."""
+    request = pb.WatchPendingRequest(stamp=client.reading(), **more)
+    views: Iterator[pb.WatchPendingResponse] = client.stub.WatchPending(request, timeout=DEADLINE_S)
+    return views
+
+
+def saved_chunks(client: UnaryClient) -> list[session_pb2.CheckpointChunk]:
+    """Return a session's checkpoint."""
+    request = session_pb2.CheckpointSessionRequest(stamp=client.reading())
+    return list(client.stub.CheckpointSession(request, timeout=DEADLINE_S))
+
+
+@pytest.mark.parametrize(
+    ("operations", "heads"), [([add("a")], 4097), ([add(str(number)) for number in range(4097)], 0)]
+)
+def test_a_batch_above_a_limit_is_refused(
+    channel: grpc.Channel, operations: list[Op], heads: int
+) -> None:
+    """Nothing of it is done."""
     client = UnaryClient(channel)
-    client.epoch += 1
     with pytest.raises(grpc.RpcError) as error:
-        client.dump()
-    assert refusal(error.value)[0] is grpc.StatusCode.ABORTED
-    for _ in range(2):
-        client.stub.CloseSession(pb.CloseSessionRequest(session=client.session), timeout=DEADLINE_S)
-    with pytest.raises(grpc.RpcError) as error:
-        client.dump()
-    assert refusal(error.value)[0] is grpc.StatusCode.NOT_FOUND
+        client.send(operations, heads=heads)
+    assert reason(error.value) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT", {})
+    assert client.state() == queue_pb2.QueueState()
+
+
+def test_a_large_state_comes_in_parts_that_merge_to_the_whole(channel: grpc.Channel) -> None:
+    """None is larger than what every gRPC library takes."""
+    client = UnaryClient(channel)
+    names = [f"{number:05}-{'x' * 40}" for number in range(20_000)]
+    for start in range(0, len(names), 4000):
+        client.send([add(name, at_ns=start) for name in names[start : start + 4000]])
+    client.send([operation("nominate", queue_pb2.Nominate(pod=REF(uid="u"), node_name="n"), S)])
+    client.send([operation("close", Empty(), S)])
+    request = session_pb2.GetStateRequest(stamp=client.reading())
+    parts = list(client.stub.GetState(request, timeout=DEADLINE_S))
+    assert len(parts) > 1
+    assert max(part.ByteSize() for part in parts) <= MESSAGE_BYTES_MAX
+    whole = merged(parts, pb.GetStateResponse()).state
+    assert [entry.pod.name for entry in whole.entries] == names
+    assert [entry.queued_ns for entry in whole.entries[::4000]] == list(range(0, 20_000, 4000))
+    assert [node.node_name for node in whole.nominations] == ["n"]
+    assert (whole.closed, whole.at_ns) == (True, S)
 
 
 def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
@@ -241,30 +381,30 @@ def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
     after = commit(low, 9 * S)
     answer = client.send([commit(high), done(high), urgent, after, failed(low, 9 * S)], heads=5)
     assert answer.applied == 3
-    assert [(each.index, each.result.code) for each in answer.results] == [
+    assert [(each.index, each.code) for each in answer.results] == [
         (3, queue_pb2.OUTCOME_CODE_NOT_NEXT)
     ]
-    assert [head.pod.name for head in answer.heads] == ["urgent", "low"]
-    assert client.dump().at_ns == S
+    assert [name_of(head) for head in answer.heads] == ["urgent", "low"]
+    assert client.state().at_ns == S
     assert client.send([add("late", at_ns=2 * S)]).applied == 1
 
 
-def test_outcomes_are_told_as_codes(channel: grpc.Channel) -> None:
-    """Plainly applied operations are not told, pops and what upstream refuses are."""
+def test_outcomes_are_answered_as_codes(channel: grpc.Channel) -> None:
+    """Plainly applied operations are left out; pops and what upstream refuses are listed."""
     client = StreamClient(channel, OLDER)
     unknown = session_pb2.PopId(uid="uid-default/a", cycle=7)
     pop = operation("pop", queue_pb2.Pop(), 0)
-    close = operation("close", queue_pb2.CloseQueue(), 0)
+    close = operation("close", Empty(), 0)
     answer = client.send([pop, add("a"), pop, add("a"), failed(unknown), done(unknown)])
-    assert [(each.index, each.result.code) for each in answer.results] == [
+    assert [(each.index, each.code) for each in answer.results] == [
         (0, queue_pb2.OUTCOME_CODE_WOULD_BLOCK),
         (2, queue_pb2.OUTCOME_CODE_APPLIED),
         (4, queue_pb2.OUTCOME_CODE_UNKNOWN_POP),
         (5, queue_pb2.OUTCOME_CODE_UNKNOWN_POP),
     ]
-    popped = answer.results[1].result.popped.pop
+    popped = answer.results[1].popped.pop
     answer = client.send([failed(popped), close, pop, pop])
-    present, _, closed = (each.result for each in answer.results)
+    present, _, closed = answer.results
     assert present.code == queue_pb2.OUTCOME_CODE_ALREADY_PRESENT
     assert present.text == "pod: default/a is already present in the active queue"
     assert closed.code == queue_pb2.OUTCOME_CODE_CLOSED
@@ -278,8 +418,9 @@ def test_a_wakeup_is_the_first_useful_tick(channel: grpc.Channel) -> None:
     move = operation("move", queue_pb2.Move(event=NODE_ADD), 0)
     answer = client.send([commit(head), move, failed(head, S // 2)])
     assert answer.next_wakeup_ns == 2 * S
-    answer = client.send([operation("flush_backoff", queue_pb2.FlushBackoff(), 2 * S)], heads=1)
-    assert (answer.next_wakeup_ns, answer.heads[0].attempts) == (0, 2)
+    answer = client.send([operation("flush_backoff", Empty(), 2 * S)], heads=1)
+    assert not answer.HasField("next_wakeup_ns")
+    assert answer.heads[0].attempts == 2
 
 
 @dataclass
@@ -322,15 +463,14 @@ class Scheduler:
         if kind == 3:
             again.append(operation("move", queue_pb2.Move(event=NODE_ADD), at_ns))
         if kind == 4:
-            name = f"{head.pod.name}-{head.attempts}"
+            name = f"{name_of(head)}-{head.attempts}"
             again.append(add(name, draw.randrange(-3, 4), at_ns))
         if kind == 5:
-            nominated = queue_pb2.Nominate(pod=head.pod, node_name="n")
+            nominated = queue_pb2.Nominate(pod=ref(head), node_name="n")
             again.append(operation("nominate", nominated, at_ns))
         if kind == 6:
-            changed = pod(head.pod.name, 5, labels={"v": str(head.attempts)})
-            old = pod(head.pod.name)
-            update = queue_pb2.Update(old=old, pod=changed)
+            changed = pod(name_of(head), 5, labels={"v": str(head.attempts)})
+            update = queue_pb2.Update(old_pod=pod(name_of(head)), pod=changed)
             again.append(operation("update", update, at_ns))
         return again
 
@@ -347,70 +487,66 @@ def test_batches_of_any_size_take_the_same_pods_in_the_same_cycles(
         for tick in range(1, 31):
             at_ns = tick * S
             arrivals = [add(f"p{tick}-{n}", draw.randrange(-3, 4), at_ns) for n in range(3)]
-            flush = operation("flush_backoff", queue_pb2.FlushBackoff(), at_ns)
+            flush = operation("flush_backoff", Empty(), at_ns)
             first = scheduler.client.send([flush, *arrivals], heads=batch)
             scheduler.run(at_ns, list(first.heads))
         assert scheduler.cuts or batch == 1
-        runs.append((scheduler.log, scheduler.client.dump()))
+        runs.append((scheduler.log, scheduler.client.state()))
     assert len(runs[0][0]) > 90
     assert runs[0] == runs[1] == runs[2]
 
 
 def test_a_restored_session_goes_on_as_the_saved_one(channel: grpc.Channel) -> None:
-    """Pops in flight, backoffs, affinity terms and nominations live on, under a new epoch."""
-    saved = UnaryClient(channel, queue_pb2.QueueConfig(mode="v1.16"))
+    """Pops in flight, backoffs, affinity terms and nominations live on, in a session of its own."""
+    saved = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.16"))
     for number in range(6):
         plain = {"affinity": [{"match_labels": {"app": "web"}}]} if number % 2 else {}
         saved.apply("add", queue_pb2.Add(pod=pod(f"p{number}", number, **plain)), number)
     pops = [saved.apply("pop", queue_pb2.Pop(), 10).popped for _ in range(4)]
     for head in pops[:2]:
-        give_back = queue_pb2.AddUnschedulable(pop=head.pop, unschedulable_plugins=["Fit"])
+        failure = queue_pb2.Failure(unschedulable_plugins=["Fit"])
+        give_back = queue_pb2.AddUnschedulable(pop=head.pop, failure=failure)
         saved.apply("add_unschedulable", give_back, 11)
-    saved.apply("nominate", queue_pb2.Nominate(pod=pops[0].pod, node_name="n"), 12)
-    chunks = list(saved.stub.Checkpoint(pb.CheckpointRequest(stamp=saved.reading()), timeout=9))
-    before = saved.dump()
+    saved.apply("nominate", queue_pb2.Nominate(pod=ref(pops[0]), node_name="n"), 12)
+    chunks = saved_chunks(saved)
+    before = saved.state()
 
     def finish(client: UnaryClient) -> queue_pb2.QueueState:
         assigned = queue_pb2.AssignedPodAdd(pod=pod("web", labels={"app": "web"}, node="n"))
         client.apply("assigned_pod_add", assigned, 13)
-        client.apply("done", queue_pb2.Done(pop=pops[2].pop), 14)
+        client.apply("done", pops[2].pop, 14)
         client.apply("add_unschedulable", queue_pb2.AddUnschedulable(pop=pops[3].pop), 15)
-        client.apply("flush_backoff", queue_pb2.FlushBackoff(), 2 * S)
-        return client.dump()
+        client.apply("flush_backoff", Empty(), 2 * S)
+        return client.state()
 
-    sequence, finished = saved.sequence, finish(saved)
+    finished = finish(saved)
     with running_queue() as (_process, elsewhere):
-        for place in (channel, elsewhere):
+        for place in (channel, channel, elsewhere):
             restored = UnaryClient(place)
-            requests = iter([pb.RestoreRequest(chunk=each.chunk) for each in chunks])
-            answer = restored.stub.Restore(requests, timeout=DEADLINE_S)
-            assert (answer.session, answer.epoch) == (saved.session, 2)
-            restored.session, restored.epoch = answer.session, answer.epoch
-            restored.sequence = sequence
-            assert restored.dump() == before
+            answer = restored.stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
+            assert answer.session not in {saved.session, restored.session}
+            assert answer.config == saved.opened.config
+            restored.session = answer.session
+            assert restored.state() == before
             assert finish(restored) == finished
-    with pytest.raises(grpc.RpcError) as error:
-        saved.dump()
-    assert refusal(error.value)[0] is grpc.StatusCode.ABORTED
+    assert saved.state() == finished
 
 
 def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """It would not be understood."""
     client = UnaryClient(channel)
-    chunk = session_pb2.CheckpointChunk(
-        info=session_pb2.CheckpointInfo(service="eviction", session="s")
-    )
+    chunk = session_pb2.CheckpointChunk(info=session_pb2.CheckpointInfo(service="eviction"))
     with pytest.raises(grpc.RpcError) as error:
-        client.stub.Restore(iter([pb.RestoreRequest(chunk=chunk)]), timeout=DEADLINE_S)
-    assert refusal(error.value)[0] is grpc.StatusCode.FAILED_PRECONDITION
+        client.stub.RestoreSession(iter([chunk]), timeout=DEADLINE_S)
+    failed_precondition = grpc.StatusCode.FAILED_PRECONDITION
+    assert reason(error.value) == (failed_precondition, "FOREIGN_CHECKPOINT", {})
 
 
-@pytest.mark.parametrize(("mode", "sub_queues"), [("v1.34", 6), ("v1.20", 4)])
-def test_a_watch_shows_each_change(channel: grpc.Channel, mode: str, sub_queues: int) -> None:
-    """The first view comes at once, the next when something has changed."""
-    client = UnaryClient(channel, queue_pb2.QueueConfig(mode=mode))
-    request = pb.WatchPendingRequest(stamp=client.reading(), heads=1, period_ms=5)
-    views = client.stub.WatchPending(request, timeout=DEADLINE_S)
+@pytest.mark.parametrize(("rules", "sub_queues"), [("v1.34", 6), ("v1.20", 4)])
+def test_a_watch_shows_each_change(channel: grpc.Channel, rules: str, sub_queues: int) -> None:
+    """The first view comes at once, the next when something has changed; a deletion ends it."""
+    client = UnaryClient(channel, queue_pb2.QueueConfig(rules=rules))
+    views = watch(client, heads=1, period_ns=5_000_000)
     assert [each.count for each in next(views).sub_queues] == [0] * sub_queues
     client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     client.apply("add", queue_pb2.Add(pod=pod("b")), 0)
@@ -420,7 +556,21 @@ def test_a_watch_shows_each_change(channel: grpc.Channel, mode: str, sub_queues:
     client.apply("pop", queue_pb2.Pop(), 0)
     in_flight = next(views).sub_queues[-1]
     assert (in_flight.sub_queue, in_flight.count) == (queue_pb2.SUB_QUEUE_IN_FLIGHT, 1)
-    views.cancel()
+    client.close()
+    with pytest.raises(grpc.RpcError) as error:
+        next(views)
+    assert reason(error.value)[1] == "SESSION_EXPIRED"
+
+
+def test_a_watch_of_too_many_heads_or_without_a_pause_is_refused(channel: grpc.Channel) -> None:
+    """It would take too much of the service."""
+    client = UnaryClient(channel)
+    with pytest.raises(grpc.RpcError) as error:
+        next(watch(client, heads=4096))
+    assert reason(error.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT")
+    with pytest.raises(grpc.RpcError) as error:
+        next(watch(client, period_ns=0))
+    assert refusal(error.value) == (INVALID, "period_ns")
 
 
 def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
@@ -428,8 +578,8 @@ def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
     live, replayed = UnaryClient(channel, live=True), UnaryClient(channel)
     for client in (live, replayed):
         client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
-    assert live.dump().entries[0].queued_ns > 1_700_000_000 * S
-    assert replayed.dump().entries[0].queued_ns == 0
+    assert live.state().entries[0].queued_ns > 1_700_000_000 * S
+    assert replayed.state().entries[0].queued_ns == 0
 
 
 def test_sigterm_ends_the_service_in_order() -> None:
@@ -445,31 +595,29 @@ def test_sigterm_ends_the_service_in_order() -> None:
 
 def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grpc.Channel) -> None:
     """Another one that shares the live session pops them in their old order."""
-    client = UnaryClient(channel, queue_pb2.QueueConfig(mode="v1.34"), live=True)
+    client = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.34"), live=True)
     stamp = client.reading()
-    for name in ("a", "b", "c"):
-        client.apply("add", queue_pb2.Add(pod=pod(name)), 0)
-    requests: SimpleQueue[pb.StreamRequest | None] = SimpleQueue()
-    answers = client.stub.Stream(iter(requests.get, None), timeout=DEADLINE_S)
+    client.send([add("a"), add("b"), add("c")])
+    requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
+    answers = client.stub.StreamingApply(iter(requests.get, None), timeout=DEADLINE_S)
     pops = [operation("pop", queue_pb2.Pop(owner="one"), 0) for _ in range(2)]
-    requests.put(pb.StreamRequest(stamp=stamp, operations=pops))
+    requests.put(pb.ApplyRequest(stamp=stamp, operations=pops))
     assert popped_by(next(answers)) == ["a", "b"]
-    other = pb.PopRequest(stamp=stamp, pop=queue_pb2.Pop(owner="two"))
-    assert client.stub.Pop(other, timeout=DEADLINE_S).result.popped.pod.name == "c"
+    pop = operation("pop", queue_pb2.Pop(owner="two"), 0)
+    other = pb.ApplyRequest(stamp=stamp, operations=[pop])
+    assert popped_by(client.exchange(other)) == ["c"]
     answers.cancel()
     took: list[str] = []
     for _ in range(200):  # until the service has seen that the stream is gone
-        result = client.stub.Pop(other, timeout=DEADLINE_S).result
-        if result.HasField("popped"):
-            took.append(result.popped.pod.name)
+        took += popped_by(client.exchange(other))
         if len(took) == 2:
             break
         time.sleep(0.01)
     assert took == ["a", "b"]
-    holders = {entry.pod.name: entry.owner for entry in client.dump().entries}
+    holders = {entry.pod.name: entry.owner for entry in client.state().entries}
     assert holders == {"a": "two", "b": "two", "c": "two"}
 
 
-def popped_by(answer: pb.StreamResponse) -> list[str]:
+def popped_by(answer: pb.ApplyResponse) -> list[str]:
     """Return the pods that a batch popped."""
-    return [each.result.popped.pod.name for each in answer.results]
+    return [name_of(each.popped) for each in answer.results if each.HasField("popped")]

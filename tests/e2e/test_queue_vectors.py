@@ -7,19 +7,17 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf.message import Message
 
 from replay.conform.queue import StreamClient, UnaryClient, operation
 from replay.conform.queue_scripts import (
+    Argument,
     Json,
     ScriptedQueue,
     config_message,
     difference_of,
-    seen_result,
 )
-from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.queue.v1beta1 import queue_pb2
-from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.session.v1beta1 import session_pb2
 from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
 from tests.e2e.queue_clients import running_queue
 from tests.golden.test_queue_vectors import load
@@ -41,7 +39,7 @@ def channel() -> Iterator[grpc.Channel]:
 def test_unary_operations_give_upstreams_results_and_states(
     channel: grpc.Channel, mode: QueueMode
 ) -> None:
-    """Result and Dump after each operation are upstream's, in a share of the scripts."""
+    """Result and GetState after each operation are upstream's, in a share of the scripts."""
     differences = []
     for vector in list(load(mode))[::UNARY_SHARE]:
         client = UnaryClient(channel, config_message(mode.name, vector["config"]))
@@ -73,7 +71,7 @@ def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueMode) -> None
 def test_a_script_goes_on_from_a_checkpoint_as_it_would_have(
     channel: grpc.Channel, mode: QueueMode
 ) -> None:
-    """Every script, by Checkpoint and Restore, each at another step."""
+    """Every script, by CheckpointSession and RestoreSession, each at another step."""
     differences = [
         batch_difference(channel, mode, vector, restored_at=1 + number * 7 % 31)
         for number, vector in enumerate(load(mode))
@@ -84,7 +82,7 @@ def test_a_script_goes_on_from_a_checkpoint_as_it_would_have(
 def batch_difference(
     channel: grpc.Channel, mode: QueueMode, vector: Json, *, restored_at: int | None = None
 ) -> str:
-    """Send a script as one batch, its pops foretold as recorded; tell where it first differs.
+    """Send a script as one batch, its pops foretold as recorded; return where it differs.
 
     With `restored_at` it is sent in two, and the session is saved and restored between them.
     """
@@ -98,7 +96,7 @@ def batch_difference(
             run.apply(op)
         if len(foretold.operations) > len(changes):  # some ask for pods that no longer exist
             changes.append((op, expected))
-    told: dict[int, dict[str, Any]] = {}
+    seen: dict[int, dict[str, Any]] = {}
     parts = [foretold.operations]
     if restored_at is not None:
         parts = [foretold.operations[:restored_at], foretold.operations[restored_at:]]
@@ -108,7 +106,7 @@ def batch_difference(
         answer = client.send(operations)
         assert answer.applied == len(operations)
         before = len(parts[0]) * sent
-        told |= {before + each.index: seen_result(each.result) for each in answer.results}
+        seen |= {before + each.index: run.seen_result(each) for each in answer.results}
     indexes = iter(range(len(changes)))
     last = ScriptedQueue(client, mode.name).state()
     client.close()
@@ -116,36 +114,32 @@ def batch_difference(
     script = {"id": vector["id"], "script": [op for op, _ in changes]}
     script["expected"] = [expected for _, expected in changes]
     return difference_of(
-        mode.name, script, lambda _op: told.get(next(indexes), {}), states.__next__
+        mode.name, script, lambda _op: seen.get(next(indexes), {}), states.__next__
     )
 
 
 def restore(client: StreamClient) -> None:
-    """Save a client's session and put what was saved in its place."""
-    answers = client.stub.Checkpoint(pb.CheckpointRequest(stamp=client.reading()), timeout=20)
-    chunks = [answer.chunk for answer in answers]
-    client.send([operation("close", queue_pb2.CloseQueue(), chunks[0].info.at_ns)])  # to be lost
-    request = (pb.RestoreRequest(chunk=chunk) for chunk in chunks)
-    client.epoch = client.stub.Restore(request, timeout=20).epoch
-    client.sequence -= 1
+    """Save a client's session, and go on with a new one that was made of what was saved."""
+    request = session_pb2.CheckpointSessionRequest(stamp=client.reading())
+    chunks = list(client.stub.CheckpointSession(request, timeout=20))
+    forget = session_pb2.DeleteSessionRequest(session=client.session)
+    client.stub.DeleteSession(forget, timeout=20)
+    client.session = client.stub.RestoreSession(iter(chunks), timeout=20).session
+    client.sequence = 0
 
 
 class Foretold:
-    """A client that only collects the operations, and answers what it is told to."""
+    """A client that only collects the operations, and answers what it is given."""
 
     def __init__(self) -> None:
         self.operations: list[queue_pb2.Operation] = []
         self.answer = queue_pb2.OperationResult()
 
-    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+    def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Collect the operation."""
-        self.operations.append(operation(name, message, at_ns))
+        self.operations.append(operation(name, argument, at_ns))
         return self.answer
 
-    def dump(self) -> queue_pb2.QueueState:
+    def state(self) -> queue_pb2.QueueState:
         """Refuse: nothing has been done yet."""
         raise NotImplementedError
-
-    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
-        """Refuse: nothing has been done yet."""
-        raise NotImplementedError(node_name)

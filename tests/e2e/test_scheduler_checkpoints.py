@@ -20,6 +20,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel
+from services.rpc.parts import merged
 from tests.e2e.random_world import RandomWorld, forget_times
 from tests.e2e.replays import NO_SPANS
 
@@ -29,11 +30,11 @@ Config = scheduler_pb2.SchedulerConfig
 CONFIGS = {
     "v1.34": Config(seed=3),
     "v1.34, its queue, few heads": Config(
-        seed=3, batch_size=3, queue=queue_pb2.QueueConfig(mode="v1.34")
+        seed=3, batch_size=3, queue=queue_pb2.QueueConfig(rules="v1.34")
     ),
     "v1.34, sampled": Config(seed=4, sample_nodes=True),
-    "v1.34, by name": Config(ties="name"),
-    "v1.16": Config(rules="v1.16", queue=queue_pb2.QueueConfig(mode="v1.16")),
+    "v1.34, by name": Config(ties=scheduler_pb2.TIE_BREAK_NAME),
+    "v1.16": Config(rules="v1.16", queue=queue_pb2.QueueConfig(rules="v1.16")),
 }
 WORKLOAD = GenerateOptions(
     seed=11,
@@ -47,44 +48,46 @@ WORKLOAD = GenerateOptions(
 
 
 class Talker:
-    """One session, told rounds; `move` checkpoints it and goes on in a restored one."""
+    """One session, sent rounds; `restore` goes on in another one."""
 
     def __init__(self, address: str, config: Config) -> None:
         self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel(address))
-        opened = self.stub.Open(service_pb2.OpenRequest(config=config), timeout=30)
-        assert opened.resumable
-        self.stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        made = self.stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=30)
+        assert made.resumable
+        self.stamp = session_pb2.Stamp(session=made.session)
 
     def tell(self, round_: scheduler_pb2.Round) -> bytes:
         """Run a round and return its outcomes without what the wall clock measured."""
         self.stamp.sequence += 1
         request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
-        outcomes = self.stub.RunRound(request, timeout=60).outcomes
+        (outcomes,) = self.stub.RunRound(request, timeout=60).outcomes
         forget_times(outcomes)
         return bytes(outcomes.SerializeToString(deterministic=True))
 
     def saved(self) -> list[session_pb2.CheckpointChunk]:
         """Return a checkpoint of the session."""
-        stamp = session_pb2.Stamp(session=self.stamp.session, epoch=self.stamp.epoch)
-        answers = self.stub.Checkpoint(service_pb2.CheckpointRequest(stamp=stamp), timeout=60)
-        return [answer.chunk for answer in answers]
+        request = session_pb2.CheckpointSessionRequest(stamp=self._now())
+        return list(self.stub.CheckpointSession(request, timeout=60))
 
     def restore(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
-        """Go on in a session that `chunks` make here."""
-        requests = (service_pb2.RestoreRequest(chunk=chunk) for chunk in chunks)
-        restored = self.stub.Restore(requests, timeout=60)
-        assert restored.epoch > chunks[0].info.epoch
-        self.stamp.session, self.stamp.epoch = restored.session, restored.epoch
-        self.stamp.sequence = chunks[0].info.sequence
+        """Go on in a session that `chunks` make here; its sequence begins anew."""
+        restored = self.stub.RestoreSession(iter(chunks), timeout=60)
+        assert restored.resumable
+        assert restored.session != self.stamp.session
+        self.stamp.session, self.stamp.sequence = restored.session, 0
 
     def state(self) -> scheduler_pb2.SchedulerState:
         """Return all that the session holds."""
-        stamp = session_pb2.Stamp(session=self.stamp.session, epoch=self.stamp.epoch)
-        return self.stub.Dump(service_pb2.DumpRequest(stamp=stamp), timeout=60).state
+        parts = self.stub.GetState(session_pb2.GetStateRequest(stamp=self._now()), timeout=60)
+        return merged(parts, service_pb2.GetStateResponse()).state
 
     def close(self) -> None:
         """Forget the session."""
-        self.stub.CloseSession(service_pb2.CloseSessionRequest(session=self.stamp.session))
+        self.stub.DeleteSession(session_pb2.DeleteSessionRequest(session=self.stamp.session))
+
+    def _now(self) -> session_pb2.Stamp:
+        """Return the stamp of a read, which does not count."""
+        return session_pb2.Stamp(session=self.stamp.session)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +124,6 @@ def test_a_session_restored_between_any_two_rounds_decides_the_same(
     in_flight = nominated = 0
     for round_ in rounds:
         chunks = moved.saved()
-        chunks[0].info.session = f"moved-{name}-{round_.at_ns}-{round_.round}"
         moved.close()
         moved.restore(chunks)
         assert moved.tell(round_) == whole.tell(round_)
@@ -145,7 +147,6 @@ def test_a_restored_session_follows_a_random_world(
     kinds: Counter[str] = Counter()
     for number, round_ in enumerate(world.rounds(60)):
         chunks = moved.saved()
-        chunks[0].info.session = f"random-{name}-{seed}-{number}"
         moved.close()
         moved.restore(chunks)
         said = whole.tell(round_)
@@ -161,7 +162,7 @@ def test_a_restored_session_follows_a_random_world(
 def test_a_new_process_goes_on_with_what_another_one_saved(
     services: EmbeddedServices, others: EmbeddedServices, tmp_path: Path
 ) -> None:
-    """Scheduler and queue are other processes; the session keeps its name."""
+    """Scheduler and queue are other processes."""
     config = CONFIGS["v1.34"]
     rounds = told(services, tmp_path, config)
     whole = Talker(services.addresses["scheduler"], config)
@@ -170,7 +171,6 @@ def test_a_new_process_goes_on_with_what_another_one_saved(
     for round_ in rounds[:half]:
         whole.tell(round_)
     elsewhere.restore(whole.saved())
-    assert elsewhere.stamp.session == whole.stamp.session
     for round_ in rounds[half:]:
         assert elsewhere.tell(round_) == whole.tell(round_)
 
@@ -180,9 +180,7 @@ def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices
     address = services.addresses["scheduler"]
     first, second = Talker(address, Config()), Talker(address, Config())
     first.tell(_round(0, "Node", {"name": "n"}, status={"allocatable": {"cpu": "4", "pods": "9"}}))
-    chunks = first.saved()
-    chunks[0].info.session = "a-copy"
-    second.restore(chunks)
+    second.restore(first.saved())
     requests = {"resources": {"requests": {"cpu": "3"}}}
     pod: dict[str, object] = {"containers": [{"name": "c", **requests}]}
     outcomes = [

@@ -13,6 +13,7 @@ from grpc_status import rpc_status
 from replay.backends.processes import EmbeddedServices
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from reprieve.session.v1beta1 import session_pb2
 from tests.e2e.commands import REFUSED, reprieve
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -96,32 +97,32 @@ def test_a_file_that_is_refused_ends_the_replay_with_its_path(tmp_path: Path) ->
     assert "profiles[0].plugins.score.enabled[0].name" in done.stderr
 
 
-def open_with(services: EmbeddedServices, text: str) -> service_pb2.OpenResponse:
-    """Open a session with a file, and close it."""
+def session_with(services: EmbeddedServices, text: str) -> service_pb2.Session:
+    """Create a session with a file, and delete it."""
     with grpc.insecure_channel(services.addresses["scheduler"]) as channel:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=text)
-        opened = stub.Open(service_pb2.OpenRequest(config=config), timeout=10)
-        stub.CloseSession(service_pb2.CloseSessionRequest(session=opened.session), timeout=10)
-        return opened
+        made = stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=10)
+        stub.DeleteSession(session_pb2.DeleteSessionRequest(session=made.session), timeout=10)
+        return made
 
 
-def test_open_tells_profiles_backoff_and_what_has_no_effect(services: EmbeddedServices) -> None:
+def test_a_session_has_profiles_backoff_and_what_has_no_effect(services: EmbeddedServices) -> None:
     """The queue takes the file's backoff."""
-    opened = open_with(
+    made = session_with(
         services,
         PACKED + "podInitialBackoffSeconds: 3\npodMaxBackoffSeconds: 30\nparallelism: 2\n",
     )
-    assert list(opened.scheduler_names) == ["default-scheduler", "packed"]
-    queue = opened.config.queue
+    assert list(made.scheduler_names) == ["default-scheduler", "packed"]
+    queue = made.config.queue
     assert (queue.initial_backoff_ns, queue.max_backoff_ns) == (3 * 10**9, 30 * 10**9)
-    assert list(opened.warnings) == ["parallelism has no effect here."]
+    assert list(made.warnings) == ["parallelism has no effect here."]
 
 
-def test_open_names_the_field_that_it_refuses(services: EmbeddedServices) -> None:
+def test_a_field_that_is_refused_is_named(services: EmbeddedServices) -> None:
     """INVALID_ARGUMENT, with the path in the file behind the message's own."""
     with pytest.raises(grpc.RpcError) as caught:
-        open_with(services, HEAD + "profiles: [{}, {}]\n")
+        session_with(services, HEAD + "profiles: [{}, {}]\n")
     status = rpc_status.from_call(caught.value)  # type: ignore[arg-type] # it is a Call as well
     assert status is not None
     bad = error_details_pb2.BadRequest()
@@ -153,9 +154,9 @@ def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
 
 def test_a_service_refuses_ties_that_it_does_not_know(services: EmbeddedServices) -> None:
     """By the field's name, with those that it knows."""
-    config = scheduler_pb2.SchedulerConfig(ties="age")
+    config = scheduler_pb2.SchedulerConfig(ties=9)  # type: ignore[arg-type] # none that there is
     with grpc.insecure_channel(services.addresses["scheduler"]) as channel:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
-            stub.Open(service_pb2.OpenRequest(config=config), timeout=10)
-    assert "config.ties: 'age' is not one of hash, name" in str(caught.value)
+            stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=10)
+    assert "config.ties: 9 is none: use TIE_BREAK_HASH or TIE_BREAK_NAME" in str(caught.value)

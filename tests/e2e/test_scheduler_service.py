@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
+from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
@@ -15,12 +16,14 @@ from grpc_status import rpc_status
 from replay.backends.processes import EmbeddedServices
 from replay.results.attempts import one_by_one
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
-from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import merged
 
 SECOND_NS = 1_000_000_000
+_Detail = TypeVar("_Detail", bound=Message)
 
 pytestmark = pytest.mark.e2e
 
@@ -47,14 +50,14 @@ def pod(name: str, cpu: str, *, priority: int = 0, node_name: str = "") -> pod_p
 
 
 class Caller:
-    """One session with the scheduler, told round after round."""
+    """One session with the scheduler, sent round after round."""
 
     def __init__(self, address: str, **config: object) -> None:
         self.channel = grpc.insecure_channel(address)
         self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self.channel)
         wanted = scheduler_pb2.SchedulerConfig(**config)  # type: ignore[arg-type] # as given
-        opened = self.stub.Open(service_pb2.OpenRequest(config=wanted), timeout=10)
-        self.stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        made = self.stub.CreateSession(service_pb2.CreateSessionRequest(config=wanted), timeout=10)
+        self.stamp = session_pb2.Stamp(session=made.session)
         self.sequence = 0
 
     def tell(
@@ -69,13 +72,21 @@ class Caller:
             event.at_ns = second * SECOND_NS
             round_.events.append(event)
         self.sequence += 1
+        answer = self.stub.RunRound(self.request(round_), timeout=30)
+        assert answer.sequence == self.sequence
+        (outcomes,) = answer.outcomes
+        return list(one_by_one(outcomes))
+
+    def request(self, round_: scheduler_pb2.Round) -> service_pb2.RunRoundRequest:
+        """Return the request of a round, with the present sequence number."""
         request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
         request.stamp.sequence = self.sequence
-        return list(one_by_one(self.stub.RunRound(request, timeout=30).outcomes))
+        return request
 
     def state(self) -> scheduler_pb2.SchedulerState:
         """Return all that the session holds."""
-        return self.stub.Dump(service_pb2.DumpRequest(stamp=self.stamp), timeout=10).state
+        parts = self.stub.GetState(session_pb2.GetStateRequest(stamp=self.stamp), timeout=10)
+        return merged(parts, service_pb2.GetStateResponse()).state
 
 
 @pytest.fixture
@@ -89,7 +100,7 @@ def caller(services: EmbeddedServices) -> Iterator[Caller]:
 @pytest.fixture
 def older(services: EmbeddedServices) -> Iterator[Caller]:
     """Open a session under v1.34's rules with a queue that tries no pod again at once."""
-    queue = queue_pb2.QueueConfig(mode="v1.20")
+    queue = queue_pb2.QueueConfig(rules="v1.20")
     made = Caller(services.addresses["scheduler"], queue=queue)
     yield made
     made.channel.close()
@@ -112,8 +123,8 @@ def add_pod(message: pod_pb2.Pod) -> scheduler_pb2.Event:
 def delete_pod(name: str) -> scheduler_pb2.Event:
     """Return the event of a pod that goes."""
     event = scheduler_pb2.Event()
-    event.delete.kind, event.delete.uid = "Pod", f"uid-{name}"
-    event.delete.namespace, event.delete.name = "default", name
+    event.remove.kind, event.remove.uid = "Pod", f"uid-{name}"
+    event.remove.namespace, event.remove.name = "default", name
     return event
 
 
@@ -140,7 +151,7 @@ def test_a_refused_binding_gives_the_pod_back_and_frees_its_room(caller: Caller)
     assert bound.bind.node_name == "n"
     answer = refused(bound, scheduler_pb2.REFUSAL_STAGE_BIND)
     (other,) = caller.tell(1, add_pod(pod("b", "2")), answers=[answer])
-    assert other.pod.name == "b"
+    assert other.pop.uid == "uid-b"
     assert other.bind.node_name == "n"
     places = {entry.pod.name: entry.sub_queue for entry in caller.state().queue.entries}
     assert "a" in places
@@ -200,7 +211,7 @@ def test_a_refused_nomination_is_kept_by_v1_34(older: Caller) -> None:
     assert nominated(before) == nominated(after) == [("n", ["uid-high"])]
     assert list(after.queue.entries) == list(before.queue.entries)
     (other,) = caller.tell(0, delete_pod("low-0"), add_pod(pod("other", "1")))
-    assert other.pod.uid == "uid-other"
+    assert other.pop.uid == "uid-other"
     assert not other.HasField("bind"), "the nominated pod's room is kept for it"
 
 
@@ -220,7 +231,7 @@ def test_a_pod_whose_victim_cannot_be_deleted_is_tried_again_at_once(caller: Cal
     outcome = preempting(caller)
     again = [refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")]
     tried = caller.tell(0, answers=again)
-    assert [(each.pod.name, each.attempts) for each in tried] == [("high", 2)]
+    assert [(each.pop.uid, each.attempts) for each in tried] == [("uid-high", 2)]
 
 
 def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(older: Caller) -> None:
@@ -237,14 +248,23 @@ def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(older: Caller) ->
     assert [entry.pod.uid for entry in after.queue.entries] == ["uid-high"]
 
 
+def details(error: grpc.RpcError, into: _Detail) -> _Detail:
+    """Return what a refusal's status carries of a kind, read `into` a message."""
+    status = rpc_status.from_call(error)  # type: ignore[arg-type] # it is a Call as well
+    assert status is not None
+    assert any(detail.Unpack(into) for detail in status.details)
+    return into
+
+
+def error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo:
+    """Return a refusal's reason for programs."""
+    return details(error, error_details_pb2.ErrorInfo())
+
+
 def field_of(error: grpc.RpcError) -> str:
     """Return the field that a refusal names."""
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    status = rpc_status.from_call(error)  # type: ignore[arg-type] # it is a Call as well
-    assert status is not None
-    request = error_details_pb2.BadRequest()
-    assert any(detail.Unpack(request) for detail in status.details)
-    (violation,) = request.field_violations
+    (violation,) = details(error, error_details_pb2.BadRequest()).field_violations
     return str(violation.field)
 
 
@@ -268,8 +288,8 @@ def test_an_answer_names_a_pop_and_one_of_its_victims(caller: Caller) -> None:
 
 def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
     """Virtual time begins at 0."""
-    stamp = session_pb2.Stamp(session=caller.stamp.session, epoch=caller.stamp.epoch, sequence=1)
-    request = service_pb2.RunRoundRequest(stamp=stamp, round=scheduler_pb2.Round(at_ns=-1))
+    caller.sequence = 1
+    request = caller.request(scheduler_pb2.Round(at_ns=-1))
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.RunRound(request, timeout=10)
     assert field_of(caught.value) == "round.at_ns"
@@ -293,64 +313,58 @@ def test_a_window_that_cannot_be_read_is_refused_as_a_whole(
     caller: Caller, foreseen: dict[str, Any], field: str
 ) -> None:
     """The round before it is not taken either."""
-    stamp = session_pb2.Stamp(session=caller.stamp.session, epoch=caller.stamp.epoch, sequence=1)
-    request = service_pb2.StreamRequest(stamp=stamp, round=scheduler_pb2.Round(at_ns=5))
+    caller.sequence = 1
+    request = caller.request(scheduler_pb2.Round(at_ns=5))
     ParseDict(foreseen, request.window.add())
     with pytest.raises(grpc.RpcError) as caught:
-        list(caller.stub.Stream(iter([request]), timeout=10))
+        list(caller.stub.StreamingRunRound(iter([request]), timeout=10))
     assert field in str(caught.value.details())
+    caller.sequence = 0
     caller.tell(1)
 
 
-def test_a_session_name_in_use_opens_no_session_of_the_queue(
-    services: EmbeddedServices, caller: Caller
-) -> None:
-    """The queue makes its names up in order, so that a leaked session would show as a gap."""
-    with grpc.insecure_channel(services.addresses["queue"]) as channel:
-        queue = queue_service_pb2_grpc.QueueServiceStub(channel)
-        first = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
-        with pytest.raises(grpc.RpcError) as caught:
-            caller.stub.Open(service_pb2.OpenRequest(session=caller.stamp.session), timeout=10)
-        assert field_of(caught.value) == "session"
-        second = queue.Open(queue_service_pb2.OpenRequest(), timeout=10).session
-        for name in (first, second):
-            queue.CloseSession(queue_service_pb2.CloseSessionRequest(session=name), timeout=10)
-    assert int(second.rpartition("-")[2]) == int(first.rpartition("-")[2]) + 1
+def test_sessions_cannot_be_guessed(caller: Caller) -> None:
+    """Each has a long name of its own."""
+    names = set()
+    for _ in range(3):
+        session = caller.stub.CreateSession(service_pb2.CreateSessionRequest(), timeout=10).session
+        caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session=session), timeout=10)
+        names.add(session)
+    assert len(names) == 3
+    assert min(map(len, names)) >= 20
 
 
-def test_closing_names_a_session(caller: Caller) -> None:
+def test_deleting_names_a_session(caller: Caller) -> None:
     """An unknown name is accepted, an empty one is a mistake."""
-    caller.stub.CloseSession(service_pb2.CloseSessionRequest(session="nobody"), timeout=10)
+    caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session="nobody"), timeout=10)
     with pytest.raises(grpc.RpcError) as caught:
-        caller.stub.CloseSession(service_pb2.CloseSessionRequest(), timeout=10)
+        caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(), timeout=10)
     assert field_of(caught.value) == "session"
 
 
-def test_evaluate_needs_a_pod_with_a_uid_that_a_profile_serves(caller: Caller) -> None:
-    """What could only fail inside is refused by its field."""
-    nameless, foreign = pod("a", "1"), pod("b", "1")
-    nameless.metadata.uid = ""
-    foreign.spec.scheduler_name = "someone-else"
-    for message, field in (
-        (nameless, "pod.metadata.uid"),
-        (foreign, "pod.spec.scheduler_name"),
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            caller.stub.Evaluate(service_pb2.EvaluateRequest(pod=message), timeout=10)
-        assert field_of(caught.value) == field
+def evaluated(caller: Caller, uid: str, **wanted: int) -> service_pb2.EvaluatePodResponse:
+    """Return every verdict about a pod."""
+    request = service_pb2.EvaluatePodRequest(stamp=caller.stamp, **wanted)
+    request.pod.uid = uid
+    parts = caller.stub.EvaluatePod(request, timeout=10)
+    return merged(parts, service_pb2.EvaluatePodResponse())
 
 
-def test_evaluate_pending_needs_a_pod_that_a_profile_serves(caller: Caller) -> None:
+def test_evaluate_pod_needs_a_pending_pod_that_a_profile_serves(caller: Caller) -> None:
     """A pod of another scheduler may be known to the session, and is not ours to judge."""
     foreign = pod("b", "1")
     foreign.spec.scheduler_name = "someone-else"
-    assert not caller.tell(0, add_node("n", "2"), add_pod(foreign))
+    placed = pod("placed", "1", node_name="n")
+    assert not caller.tell(0, add_node("n", "2"), add_pod(foreign), add_pod(placed))
     for uid, field in (("", "pod.uid"), ("uid-b", "pod.spec.scheduler_name")):
-        request = service_pb2.EvaluatePendingRequest(stamp=caller.stamp)
-        request.pod.uid = uid
         with pytest.raises(grpc.RpcError) as caught:
-            caller.stub.EvaluatePending(request, timeout=10)
+            evaluated(caller, uid)
         assert field_of(caught.value) == field
+    for uid in ("uid-placed", "uid-nobody"):
+        with pytest.raises(grpc.RpcError) as caught:
+            evaluated(caller, uid)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert error_info(caught.value).reason == "NOT_FOUND"
 
 
 def test_preemption_can_be_switched_off_by_the_documents_file(services: EmbeddedServices) -> None:
@@ -383,27 +397,32 @@ def test_a_refused_round_changes_nothing_and_names_the_field(caller: Caller) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    ("change", "code", "reason"),
     [
-        ({"session": "nobody"}, grpc.StatusCode.NOT_FOUND),
-        ({"session": ""}, grpc.StatusCode.INVALID_ARGUMENT),
-        ({"epoch": 9}, grpc.StatusCode.ABORTED),
-        ({"sequence": 9}, grpc.StatusCode.ABORTED),
+        ({"session": "nobody"}, grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED"),
+        ({"session": ""}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD"),
+        ({"sequence": 9}, grpc.StatusCode.ABORTED, "SEQUENCE_MISMATCH"),
+        ({"sequence": None}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD"),
     ],
 )
 def test_a_stamp_that_does_not_fit_is_refused(
-    caller: Caller, change: dict[str, object], code: grpc.StatusCode
+    caller: Caller, change: dict[str, str | int | None], code: grpc.StatusCode, reason: str
 ) -> None:
-    """Unknown session, stale epoch, a gap in the sequence."""
-    stamp = session_pb2.Stamp()
-    stamp.CopyFrom(caller.stamp)
-    stamp.sequence = 1
+    """Unknown session, a gap in the sequence, none at all."""
+    caller.sequence = 1
+    request = caller.request(scheduler_pb2.Round(at_ns=1))
     for name, value in change.items():
-        setattr(stamp, name, value)
-    round_ = scheduler_pb2.Round(at_ns=1)
+        if value is None:
+            request.stamp.ClearField("sequence")
+        else:
+            setattr(request.stamp, name, value)
     with pytest.raises(grpc.RpcError) as caught:
-        caller.stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=10)
+        caller.stub.RunRound(request, timeout=10)
     assert caught.value.code() is code
+    info = error_info(caught.value)
+    assert info.reason == reason
+    if reason == "SEQUENCE_MISMATCH":
+        assert dict(info.metadata) == {"expected_sequence": "1"}
 
 
 def test_time_does_not_go_backwards(caller: Caller) -> None:
@@ -415,23 +434,48 @@ def test_time_does_not_go_backwards(caller: Caller) -> None:
 
 
 def test_a_repeated_round_returns_the_same_answer(caller: Caller) -> None:
-    """The last sequence number again does nothing."""
-    first = caller.tell(0, add_node("n", "1"), add_pod(pod("a", "1")))
+    """The last sequence number again, with the same request, does nothing."""
+    event = [add_node("n", "1"), add_pod(pod("a", "1"))]
+    first = caller.tell(0, *event)
     caller.sequence -= 1
-    assert caller.tell(0) == first
+    assert caller.tell(0, *event) == first
     assert len(caller.state().assumed) == 1
 
 
-def test_evaluate_tells_every_verdict_without_a_session(caller: Caller) -> None:
-    """Who refuses, what the others score, who would be taken."""
-    request = service_pb2.EvaluateRequest(pod=pod("a", "2"))
-    request.objects.add().node.CopyFrom(node("small", "1"))
-    request.objects.add().node.CopyFrom(node("large", "8"))
-    found = caller.stub.Evaluate(request, timeout=10).evaluation
+def test_a_sequence_number_is_of_one_request(caller: Caller) -> None:
+    """Another request under the last one is refused; another span of the same one is not."""
+    caller.tell(0, add_node("n", "1"))
+    caller.sequence -= 1
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.tell(0, add_node("m", "1"))
+    assert caught.value.code() is grpc.StatusCode.ABORTED
+    info = error_info(caught.value)
+    assert (info.reason, info.metadata["expected_sequence"]) == ("SEQUENCE_REUSED", "2")
+    caller.sequence -= 1
+    caller.stamp.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    caller.tell(0, add_node("n", "1"))
+
+
+def test_evaluate_pod_answers_every_verdict(caller: Caller) -> None:
+    """Who refuses, what the others score, who would be taken, and where the pod waits."""
+    gated = pod("a", "2")
+    gated.spec.scheduling_gates.add(name="wait")
+    assert not caller.tell(0, add_node("small", "1"), add_node("large", "8"), add_pod(gated))
+    answer = evaluated(caller, "uid-a")
+    found = answer.evaluation
     assert found.host == "large"
-    assert found.fast_path == "singleFeasibleNode"
+    assert found.fast_path == scheduler_pb2.FAST_PATH_SINGLE_FEASIBLE_NODE
     refusal = {each.node_name: each.refusal for each in found.nodes}["small"]
     assert (refusal.plugin, list(refusal.reasons)) == ("NodeResourcesFit", ["Insufficient cpu"])
+    assert answer.entry.sub_queue == queue_pb2.SUB_QUEUE_GATED
+    assert [each.node_name for each in evaluated(caller, "uid-a", top_k=1).evaluation.nodes] == [
+        "large"
+    ]
+    assert evaluated(caller, "uid-a", attempt=2).evaluation.host == "large"
+    for name in ("top_k", "attempt"):
+        with pytest.raises(grpc.RpcError) as caught:
+            evaluated(caller, "uid-a", **{name: 0})
+        assert field_of(caught.value) == name
 
 
 def test_the_service_answers_health_checks(caller: Caller) -> None:

@@ -1,4 +1,4 @@
-"""What the queue is not told or asked, and no decision is another one for it."""
+"""What is not sent to the queue, or asked of it, and no decision is another one for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 @pytest.mark.parametrize("seed", range(20, 28))
-def test_a_queue_that_is_told_everything_shows_the_same_heads(
+def test_a_queue_that_gets_everything_shows_the_same_heads(
     services: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Pods with and without spread and anti-affinity wait while others come to nodes."""
@@ -37,14 +37,14 @@ def test_a_queue_that_is_told_everything_shows_the_same_heads(
         asked.append(reads(scheduler, event))
         return True
 
-    def told(scheduler: Scheduler, event: ClusterEvent) -> bool:
+    def sent(scheduler: Scheduler, event: ClusterEvent) -> bool:
         heard.append(hears(scheduler, event))
         return True
 
     address = services.addresses["queue"]
     spared = asyncio.run(_decided(address, seed))
     monkeypatch.setattr(Scheduler, "reads_objects", noted)
-    monkeypatch.setattr(Scheduler, "is_heard", told)
+    monkeypatch.setattr(Scheduler, "is_heard", sent)
     assert asyncio.run(_decided(address, seed)) == spared
     assert set(asked) == set(heard) == {True, False}
 
@@ -64,14 +64,14 @@ def test_heads_that_are_foreseen_are_those_that_the_queue_shows(
 def test_pods_that_come_alone_ask_the_queue_for_nothing(services: EmbeddedServices) -> None:
     """Until one of them finds no node; everything sent to the queue by then stands in its state."""
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    told = asyncio.run(_alone(services.addresses["queue"], node))
-    assert [bool(each.queue_exchanges) for each in told] == [False] * 4 + [True] * 2
-    assert [len(each.outcomes) for each in told[:5]] == [0, 1, 1, 1, 1]
+    answers = asyncio.run(_alone(services.addresses["queue"], node))
+    assert [bool(each.queue_exchanges) for each in answers] == [False] * 4 + [True] * 2
+    assert [len(each.outcomes) for each in answers[:5]] == [0, 1, 1, 1, 1]
 
 
 async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
-    queue = await link.open(queue_pb2.QueueConfig(mode="v1.34"))
+    queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
     rounds = [_round(0, "Node", {"name": "n"}, status={"allocatable": amounts})]
@@ -80,7 +80,7 @@ async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.Ro
         meta = {"namespace": "d", "name": f"p{number}", "uid": f"p{number}"}
         rounds.append(_round(number, "Pod", meta, spec={"containers": [container]}))
     answers = [await told(session, each) for each in rounds]
-    state = await queue.dump()
+    state = await queue.state()
     assert {each.pod.uid for each in state.entries} == {f"p{number}" for number in range(1, 6)}
     await queue.close()
     await link.close()
@@ -98,7 +98,7 @@ async def _decided(
     address: str, seed: int, *, foresees: bool = True
 ) -> list[scheduler_pb2.RoundOutcomes]:
     link = QueueLink(address)
-    queue = await link.open(queue_pb2.QueueConfig(mode="v1.34"))
+    queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     assert queue.foreseeable_heads
     queue.foreseeable_heads = foresees
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 import orjson
 import pytest
-from google.protobuf.message import Message
 
-from replay.conform.queue_scripts import ScriptedQueue, config_message, difference_of
-from reprieve.kube.v1beta1 import meta_pb2
+from replay.conform.queue import operation
+from replay.conform.queue_scripts import Argument, ScriptedQueue, config_message, difference_of
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
@@ -21,6 +20,8 @@ from services.queue.servicer import QueueServicer
 from tests.golden.test_queue_vectors import load
 
 _Answer = TypeVar("_Answer")
+CONTEXT: Any = None
+"""No handler reads its context."""
 
 
 @pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
@@ -39,42 +40,36 @@ class ForgetfulClient:
 
     def __init__(self, config: queue_pb2.QueueConfig) -> None:
         self._servicer = QueueServicer()
-        request = pb.OpenRequest(session="s", config=config)
-        answered(self._servicer.Open(request, None))  # type: ignore[arg-type] # no handler reads its context
-        self._sequence = 0
+        creating = self._servicer.CreateSession(pb.CreateSessionRequest(config=config), CONTEXT)
+        self._stamp = session_pb2.Stamp(session=answered(creating).session)
 
-    def apply(self, name: str, message: Message, at_ns: int) -> queue_pb2.OperationResult:
+    def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Forget, remember, and do the operation `name` of the contract."""
-        session = self._servicer._sessions.get(session_pb2.Stamp(session="s", epoch=1))
+        session = self._servicer._sessions.get(self._stamp)
         written = session_to_json(session.core)
         session.core = session_from_plain(orjson.loads(written), QueueMetrics())
-        operation = queue_pb2.Operation(at_ns=at_ns)
-        getattr(operation, name).CopyFrom(message)
-        getattr(operation, name).SetInParent()
-        self._sequence += 1
-        stamp = session_pb2.Stamp(session="s", epoch=1, sequence=self._sequence)
-        answer = self._servicer.batch(pb.StreamRequest(stamp=stamp, operations=[operation]))
+        self._stamp.sequence += 1
+        operations = [operation(name, argument, at_ns)]
+        answer = self._servicer.apply(pb.ApplyRequest(stamp=self._stamp, operations=operations))
         applied = queue_pb2.OperationResult(code=queue_pb2.OUTCOME_CODE_APPLIED)
-        return next((each.result for each in answer.results), applied)
+        return next(iter(answer.results), applied)
 
-    def dump(self) -> queue_pb2.QueueState:
+    def state(self) -> queue_pb2.QueueState:
         """Return the whole state."""
-        stamp = session_pb2.Stamp(session="s", epoch=1)
-        dumping = self._servicer.Dump(pb.DumpRequest(stamp=stamp), None)  # type: ignore[arg-type] # no handler reads its context
-        return answered(dumping).state
-
-    def nominated(self, node_name: str) -> list[meta_pb2.ObjectReference]:
-        """Return a node's nominations."""
-        stamp = session_pb2.Stamp(session="s", epoch=1)
-        request = pb.ListNominatedRequest(stamp=stamp, node_name=node_name)
-        listing = self._servicer.ListNominated(request, None)  # type: ignore[arg-type] # no handler reads its context
-        return list(answered(listing).pods)
+        request = session_pb2.GetStateRequest(stamp=self._stamp)
+        parts = self._servicer.GetState(request, CONTEXT)
+        whole = pb.GetStateResponse()
+        while True:
+            try:
+                whole.MergeFrom(answered(parts.__anext__()))
+            except StopAsyncIteration:
+                return whole.state
 
 
-def answered(handling: Coroutine[Any, Any, _Answer]) -> _Answer:
+def answered(handling: Awaitable[_Answer]) -> _Answer:
     """Return what a handler that waits for nothing answers; an event loop each would cost more."""
     try:
-        handling.send(None)
+        next(iter(handling.__await__()))
     except StopIteration as ended:
         answer: _Answer = ended.value
         return answer

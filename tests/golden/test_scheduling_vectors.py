@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from replay.conform.scheduling import NOW_NS, Json, differences, request_of
+from replay.conform.scheduling import NOW_NS, Json, differences, round_of
 from reprieve.kube.v1beta1 import object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -25,12 +25,10 @@ from services.scheduler.cluster_events import (
     PutPod,
     decode_object,
 )
-from services.scheduler.configuration import options_of, read_configuration
 from services.scheduler.core.decisions import Binding, Refused
 from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.evaluation import evaluate_pending
-from tests.scheduling_vectors import vectors
+from services.scheduler.evaluation import evaluate_pod
+from tests.scheduling_vectors import scheduler_of, vectors
 
 FILE = "scheduling.jsonl.gz"
 COMPARED = 597
@@ -42,15 +40,15 @@ class Detour:
     """A scheduler of a scenario's cluster, and the pod that is asked about."""
 
     def __init__(self, scenario: Json) -> None:
-        request = request_of(scenario)
-        options = options_of(request.config, read_configuration(request.config), "v1.20")
-        self.scheduler = Scheduler(options)
+        self.scheduler = scheduler_of(scenario, "v1.20")
         self._interner = PodSpecInterner()
-        self.pending = pod_from_message(request.pod, self._interner)
-        self._objects = request.objects
-        for message in request.nominated:
-            self.scheduler.put_pod(pod_from_message(message, self._interner))
-        self.scheduler.put_pod(self.pending)
+        objects = [event.add for event in round_of(scenario).events]
+        waiting = len(scenario["nominated"]) + 1
+        self._objects = objects[:-waiting]
+        pods = [pod_from_message(each.pod, self._interner) for each in objects[-waiting:]]
+        for pod in pods:
+            self.scheduler.put_pod(pod)
+        self.pending = pods[-1]
 
     def build(self) -> None:
         """Put the objects one by one; some leave for a while, and strangers come for a while."""
@@ -64,9 +62,9 @@ class Detour:
 
     def ask(self) -> scheduler_pb2.Evaluation:
         """Return every verdict as things stand."""
-        request = service_pb2.EvaluatePendingRequest()
+        request = service_pb2.EvaluatePodRequest()
         request.pod.uid = self.pending.uid
-        return evaluate_pending(self.scheduler, request, NOW_NS)
+        return evaluate_pod(self.scheduler, request, NOW_NS)
 
     def _decoded(self, message: object_pb2.KubernetesObject) -> Change:
         return decode_object(message, self._interner, "object")

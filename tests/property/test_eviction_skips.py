@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -29,7 +29,7 @@ CONFIG = eviction_pb2.EvictionConfig(
     soft={"memory.available": "900Mi"},
     soft_grace={"memory.available": "35s"},
     pressure_transition_ns=60 * S,
-    max_pod_grace_s=20,
+    max_pod_grace_period_seconds=20,
 )
 NOTIFIED = eviction_pb2.EvictionConfig(kernel_memcg_notification=True)
 NOTIFIED.MergeFrom(CONFIG)
@@ -44,42 +44,24 @@ class Kubelets:
 
     def __init__(self, config: eviction_pb2.EvictionConfig, *, tireless: bool) -> None:
         self._service = EvictionServicer()
-        self._loop = asyncio.new_event_loop()
-        opened = self._loop.run_until_complete(
-            self._service.Open(pb.OpenRequest(config=config), CONTEXT)
-        )
-        self._stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch)
+        request = pb.CreateSessionRequest(config=config)
+        opened = asyncio.run(self._service.CreateSession(request, CONTEXT))
+        self._stamp = session_pb2.Stamp(session=opened.session)
         self._tireless = tireless
         self.steps = 0
 
-    def step(self, operations: Sequence[pb.NodeOperation]) -> Sequence[pb.StepAnswer]:
+    def apply(self, operations: Sequence[pb.Operation]) -> Sequence[pb.OperationResult]:
         """Carry out a batch."""
         self._stamp.sequence += 1
-        request = pb.StreamRequest(stamp=self._stamp, operations=operations)
-        answers = list(self._loop.run_until_complete(self._answer(request)).answers)
-        self.steps += len(answers)
-        for answer in answers:
-            if self._tireless:
-                answer.result.quiet = False
-                answer.result.ClearField("calm")
-        return answers
-
-    def admit(self, node_name: str, pod: pod_pb2.Pod) -> pb.AdmitResponse:
-        """Ask whether a node takes a pod."""
-        stamp = session_pb2.Stamp(session=self._stamp.session, epoch=self._stamp.epoch)
-        request = pb.AdmitRequest(stamp=stamp, node_name=node_name, pod=pod)
-        return self._loop.run_until_complete(self._service.Admit(request, CONTEXT))
-
-    async def _answer(self, request: pb.StreamRequest) -> pb.StreamResponse:
-        async def requests() -> AsyncIterator[pb.StreamRequest]:
-            yield request
-
-        (answer,) = [each async for each in self._service.Stream(requests(), CONTEXT)]
-        return answer
-
-    def close(self) -> None:
-        """End the loop."""
-        self._loop.close()
+        request = pb.ApplyRequest(stamp=self._stamp, operations=operations)
+        answer = self._service.apply(request)
+        assert answer.applied == len(operations)
+        for result in answer.results:
+            self.steps += result.HasField("step")
+            if result.HasField("step") and self._tireless:
+                result.step.quiet = False
+                result.step.ClearField("calm")
+        return answer.results
 
 
 class Nobody:
@@ -148,7 +130,6 @@ def log(
         nobody, kubelets, models=Models(), sink=entries.append, observer=nobody, usage=usage
     )
     replay.run(iter(told), Limits())
-    kubelets.close()
     return [(each.at_ns, str(each.observed)) for each in entries], kubelets.steps
 
 

@@ -14,7 +14,7 @@ from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
 from services.scheduler.core.extenders import Extender, ExtenderTerms, FilterAnswer, NodeVictims
-from services.scheduler.core.host_choice import TIES
+from services.scheduler.core.host_choice import NamedChoice
 from services.scheduler.core.options import Options
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSet, Point
@@ -68,10 +68,14 @@ class Unwilling(Agreeable):
 
 
 def scheduler_of(
-    nodes: list[Node], sampling: int | None, rules: str, *extenders: Extender, ties: str = ""
+    nodes: list[Node],
+    sampling: int | None,
+    rules: str,
+    *extenders: Extender,
+    by_name: bool = False,
 ) -> Scheduler:
-    """Return a scheduler of some nodes; `ties` "" are those of the rules."""
-    chosen = TIES[ties] if ties else RULES[rules].host_choice
+    """Return a scheduler of some nodes; ties are broken as the rules say, or `by_name`."""
+    chosen = (lambda _seed: NamedChoice()) if by_name else RULES[rules].host_choice
     made = Scheduler(
         Options(
             rules=replace(RULES[rules], host_choice=chosen),
@@ -127,14 +131,14 @@ PODS = st.lists(
     pods=PODS,
     named=st.lists(st.sampled_from(["", "", "n0", "n1"]), min_size=12, max_size=12),
     mode=st.sampled_from([("v1.34", None), ("v1.34", 0), ("v1.16", None)]),
-    ties=st.sampled_from(["", "name"]),
+    by_name=st.booleans(),
 )
 def test_extenders_that_agree_change_no_decision(
     nodes: list[tuple[str, bool, bool]],
     pods: list[tuple[str, int, bool, bool]],
     named: list[str],
     mode: tuple[str, int | None],
-    ties: str,
+    by_name: bool,
 ) -> None:
     """With preemption, nominations, nodes that PreFilter names, sampling, and all ties.
 
@@ -147,8 +151,8 @@ def test_extenders_that_agree_change_no_decision(
         .obj()
         for i, (cpu, tainted, _) in enumerate(nodes)
     ]
-    plain = scheduler_of(built, sampling, rules, ties=ties)
-    extended = scheduler_of(built, sampling, rules, Agreeable(), ties=ties)
+    plain = scheduler_of(built, sampling, rules, by_name=by_name)
+    extended = scheduler_of(built, sampling, rules, Agreeable(), by_name=by_name)
     for i, (cpu, priority, tolerates, nominated) in enumerate(pods):
         builder = make_pod(f"p{i}").req(cpu=cpu).priority(priority)
         if named[i]:

@@ -1,7 +1,11 @@
-"""Our reader of Kubernetes JSON equals protobuf's, and our writers are its inverses."""
+"""Our reader of Kubernetes JSON equals protobuf's, and our writers are its inverses.
+
+Only an IntOrString differs: a bare number or string in Kubernetes, which protobuf's JSON names.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -13,6 +17,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import NODE_ACTION_TYPE_DRAIN, Decision, NodeAction
 from services.rpc.kube_json import parse, to_json, to_proto3_json
@@ -34,7 +39,7 @@ _WELL_KNOWN: dict[str, st.SearchStrategy[Any]] = {
     "google.protobuf.Timestamp": st.datetimes(
         min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC)
     ).map(lambda moment: moment.isoformat().replace("+00:00", "Z")),
-    "google.protobuf.Value": st.integers(-(2**31), 2**31) | _TEXTS,
+    IntOrString.DESCRIPTOR.full_name: st.integers(-(2**31), 2**31 - 1) | _TEXTS,
 }
 
 
@@ -69,6 +74,30 @@ def _field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     return st.lists(one, max_size=2) if field.is_repeated else one
 
 
+def _named(value: Any) -> Any:
+    """Return an IntOrString of Kubernetes' JSON as protobuf's own has it."""
+    return {"intValue" if isinstance(value, int) else "stringValue": value}
+
+
+def _bare(value: Any) -> Any:
+    """Return an IntOrString of protobuf's JSON as Kubernetes has it."""
+    (bare,) = value.values()
+    return bare
+
+
+def _with_bounds(descriptor: Any, value: Any, convert: Callable[[Any], Any]) -> Any:
+    """Return JSON of a message, or a list of it, with each IntOrString converted."""
+    if isinstance(value, list):
+        return [_with_bounds(descriptor, each, convert) for each in value]
+    if descriptor is None or descriptor.full_name in _WELL_KNOWN:
+        is_bound = descriptor is IntOrString.DESCRIPTOR
+        return convert(value) if is_bound else value
+    kinds = {field.json_name: field.message_type for field in descriptor.fields}
+    if descriptor.GetOptions().map_entry:
+        kinds = dict.fromkeys(value, descriptor.fields_by_name["value"].message_type)
+    return {name: _with_bounds(kinds.get(name), part, convert) for name, part in value.items()}
+
+
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
 @settings(
     max_examples=10,
@@ -81,10 +110,12 @@ def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
     """Generated from the descriptors, so that no field is forgotten."""
     mapping = data.draw(_objects(kind.DESCRIPTOR))
     message = parse(kind, mapping)
-    assert message == json_format.ParseDict(mapping, kind(), ignore_unknown_fields=True)
+    named = _with_bounds(kind.DESCRIPTOR, mapping, _named)
+    assert message == json_format.ParseDict(named, kind(), ignore_unknown_fields=True)
     written = to_json(message)
     assert parse(kind, written) == message
-    assert json_format.ParseDict(written, kind()) == message
+    named = _with_bounds(kind.DESCRIPTOR, written, _named)
+    assert json_format.ParseDict(named, kind()) == message
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
@@ -99,7 +130,7 @@ def test_proto3_json_is_as_protobuf_writes_it(kind: type[Message], data: st.Data
     written = to_proto3_json(message)
     assert written == json_format.MessageToDict(message)
     assert json_format.ParseDict(written, kind()) == message
-    assert parse(kind, written) == message
+    assert parse(kind, _with_bounds(kind.DESCRIPTOR, written, _bare)) == message
 
 
 def test_proto3_json_names_enums() -> None:

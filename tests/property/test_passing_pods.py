@@ -1,4 +1,4 @@
-"""Pods that come, are popped and end while nobody waits: telling a queue how many is enough."""
+"""Pods that come, are popped and end while nobody waits: their count is enough for a queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.scheduler.queue_client import without_passing
-from tests.unit.queue.test_servicer import Harness
+from tests.unit.queue.test_servicer import FIT, Harness
 
 SECOND_NS = 1_000_000_000
 _TIMED = "duration_seconds"
@@ -27,7 +27,7 @@ def ref(number: int) -> meta_pb2.ObjectReference:
     return meta_pb2.ObjectReference(uid=f"uid-{number}", namespace="ns", name=f"p-{number}")
 
 
-def told(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
+def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
     """Return the operations of a scheduler that binds each pod at once, some of which fail later.
 
     A pod that fails waits from then on, and nobody comes after it.
@@ -56,43 +56,43 @@ def told(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
                 continue
             elif what == "end":
                 pop = in_flight.pop(0)
-                operation.done.pop.CopyFrom(pop)
+                operation.done.CopyFrom(pop)
                 operations.append(operation)
                 operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
-                operation.delete.pod.CopyFrom(ref(pop.cycle))
+                operation.delete_pod.CopyFrom(ref(pop.cycle))
             else:
                 operation.add_unschedulable.pop.CopyFrom(in_flight.pop(0))
-                operation.add_unschedulable.unschedulable_plugins.append("NodeResourcesFit")
+                operation.add_unschedulable.failure.CopyFrom(FIT)
                 return [*operations, operation]
             operations.append(operation)
     return operations
 
 
-def after(mode: str, operations: list[queue_pb2.Operation]) -> tuple[object, ...]:
-    """Return all that a queue tells of itself after the operations, and what comes next then."""
-    harness = Harness(mode=mode)
+def after(rules: str, operations: list[queue_pb2.Operation]) -> tuple[object, ...]:
+    """Return all that a queue shows of itself after the operations, and what comes next then."""
+    harness = Harness(rules=rules)
     move = queue_pb2.Operation(at_ns=100 * SECOND_NS)
     move.move.event.label = "NodeAdd"
     answer = harness.send(*operations, move)
     assert answer.applied == len(operations) + 1
-    dumped = harness.dump()
+    state = harness.state()
     flush = queue_pb2.Operation(at_ns=160 * SECOND_NS)
     flush.flush_backoff.SetInParent()
     heads = harness.send(flush, heads=10).heads
     counts = [line for line in harness.servicer.metrics_text().splitlines() if _TIMED not in line]
-    return dumped, list(heads), counts
+    return state, list(heads), counts
 
 
 @given(LIVES, st.sampled_from(["v1.34", "v1.20"]))
-def test_a_queue_that_is_told_how_many_pods_passed_is_as_one_that_is_told_each(
-    lives: list[tuple[str, int]], mode: str
+def test_a_queue_that_gets_the_count_of_passing_pods_is_as_one_that_gets_each(
+    lives: list[tuple[str, int]], rules: str
 ) -> None:
     """State, metrics, and what is popped next."""
-    operations = told(lives)
+    operations = lived(lives)
     fewer = without_passing(operations)
     half = len(operations) // 2
     in_parts = without_passing([*without_passing(operations[:half]), *operations[half:]])
-    assert after(mode, fewer) == after(mode, in_parts) == after(mode, operations)
+    assert after(rules, fewer) == after(rules, in_parts) == after(rules, operations)
     ended = sum(each.WhichOneof("operation") == "done" for each in operations)
     failed = sum(each.WhichOneof("operation") == "add_unschedulable" for each in operations)
     passed = sum(each.pass_through.pods for each in fewer)
@@ -101,7 +101,7 @@ def test_a_queue_that_is_told_how_many_pods_passed_is_as_one_that_is_told_each(
 
 def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:
     """Of the last of them it has the time."""
-    fewer = without_passing(told([("come", 2), ("end", 1), ("end", 1), ("come", 1), ("end", 1)]))
+    fewer = without_passing(lived([("come", 2), ("end", 1), ("end", 1), ("come", 1), ("end", 1)]))
     assert [each.WhichOneof("operation") for each in fewer] == ["pass_through"]
     assert (fewer[0].at_ns, fewer[0].pass_through.first_cycle) == (4 * SECOND_NS, 1)
     assert fewer[0].pass_through.pods == 3
@@ -109,16 +109,16 @@ def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:
 
 def test_a_queue_in_which_a_pod_is_active_refuses_to_let_others_pass() -> None:
     """What a caller takes for granted does not hold then."""
-    harness = Harness(mode="v1.34")
-    waiting = told([("come", 1)])[0]
+    harness = Harness(rules="v1.34")
+    waiting = lived([("come", 1)])[0]
     passing = queue_pb2.Operation(at_ns=2 * SECOND_NS)
     passing.pass_through.first_cycle, passing.pass_through.pods = 1, 1
     answer = harness.send(waiting, passing)
     assert answer.applied == 1
-    assert answer.results[-1].result.code == queue_pb2.OUTCOME_CODE_NOT_NEXT
+    assert answer.results[-1].code == queue_pb2.OUTCOME_CODE_NOT_NEXT
 
 
 def test_a_queue_that_backs_off_by_name_lets_no_pod_pass() -> None:
     """In v1.16 the deletion of a pod ends the backoff of the next one of its name."""
-    for mode, passes in (("v1.16", False), ("v1.20", True), ("v1.34", True)):
-        assert Harness(mode=mode).opened.passes_through is passes
+    for rules, passes in (("v1.16", False), ("v1.20", True), ("v1.34", True)):
+        assert Harness(rules=rules).opened.passes_through is passes

@@ -68,8 +68,15 @@ class Stopping(RandomScheduler):
         pinned = target(self.cluster.pods[uid].message)
         if pinned and outcome.HasField("bind"):
             outcome.bind.node_name = pinned
-        victims = outcome.unschedulable.preemption.victims
+        if outcome.unschedulable.HasField("preemption"):
+            self._spare_jobs(outcome.unschedulable)
+
+    def _spare_jobs(self, verdict: scheduler_pb2.Unschedulable) -> None:
+        victims = verdict.preemption.victims
         kept = [each for each in victims if not self._is_a_jobs(each.pod.uid)]
+        if not kept:
+            verdict.ClearField("preemption")
+            return
         del victims[:]
         victims.extend(kept)
 

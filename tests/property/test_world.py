@@ -34,6 +34,7 @@ class RandomScheduler:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)  # noqa: S311 - chance makes the cases, not the outcome
         self._told: deque[scheduler_pb2.Round] = deque()
+        self._cycle = 0
         self.cluster = Cluster()
 
     def tell(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
@@ -49,20 +50,27 @@ class RandomScheduler:
             return outcomes
         for uid in list(self.cluster.pending):
             if self._random.random() < 0.7:
-                self._decide(uid, outcomes.outcomes.add())
+                decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
+                self._decide(uid, decided)
+                if decided.HasField("bind") and self._random.random() < 0.1:
+                    again = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=2)
+                    self._decide(uid, again)
         return outcomes
 
     def _decide(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
-        outcome.pop.uid = outcome.pod.uid = uid
-        node = self._random.choice([*self.cluster.nodes, "gone"])
+        self._cycle += 1
+        outcome.pop.uid, outcome.pop.cycle = uid, self._cycle
+        nodes = list(self.cluster.nodes)
+        node = self._random.choice(nodes) if nodes else ""
         kind = self._random.random()
-        if kind < 0.6:
+        if kind < 0.6 and node:
             outcome.bind.node_name = node
         elif kind < 0.9:
             outcome.unschedulable.message = f"0/{len(self.cluster.nodes)} nodes are available"
             victims = list(self.cluster.active_by_node.get(node, ()))
             if victims and kind < 0.75:
                 outcome.unschedulable.nominated_node_name = node
+                outcome.unschedulable.preemption.node_name = node
                 for victim in self._random.sample(victims, min(2, len(victims))):
                     outcome.unschedulable.preemption.victims.add().pod.uid = victim
         else:
@@ -212,7 +220,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
                 name = random.choice(names)
                 ref = ObjectReference(kind="Pod", namespace="default", name=name)
                 record.delete.object.CopyFrom(ref)
-                record.delete.grace_period_s = random.choice([0, 1, 30])
+                record.delete.grace_period_seconds = random.choice([0, 1, 30])
             case 2:
                 record.node_action.node_name = f"node-{random.randrange(options.nodes):04d}"
                 record.node_action.type = random.choice(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -26,17 +28,23 @@ def comments(path: Path) -> dict[str, str]:
     return {name: " ".join(text.replace("//", " ").split()) for text, name in found}
 
 
-def shortcomings(comment: str) -> list[str]:
-    """Return which parts of the convention a comment lacks."""
+def shortcomings(comment: str, others: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Return which parts of the convention a comment lacks; it may refer to one of the `others`."""
     lacking = []
     if not re.search(r"\b(Not i|I)dempotent\b", comment):
         lacking.append("Idempotent")
     if not re.search(r"\bRequired: \S", comment):
         lacking.append("Required:")
-    errors = comment.partition("Errors: ")[2]
+    errors = _errors(comment)
+    if referred := re.fullmatch(r"as (\w+)\.", errors):
+        errors = _errors(others.get(referred[1], ""))
     if errors != "none of its own." and not any(code in errors for code in ERROR_CODES):
         lacking.append("Errors:")
     return lacking
+
+
+def _errors(comment: str) -> str:
+    return comment.partition("Errors: ")[2]
 
 
 def test_every_service_of_the_contract_is_looked_at() -> None:
@@ -50,12 +58,17 @@ def test_every_service_of_the_contract_is_looked_at() -> None:
 @pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
 def test_every_rpc_says_idempotence_required_fields_and_errors(path: Path) -> None:
     """The convention that each service's comment names."""
-    lacking = {name: shortcomings(comment) for name, comment in comments(path).items()}
+    found = comments(path)
+    lacking = {name: shortcomings(comment, found) for name, comment in found.items()}
     assert not {name: parts for name, parts in lacking.items() if parts}
 
 
 def test_a_comment_that_lacks_a_part_is_found() -> None:
     """The check itself can fail."""
-    assert shortcomings("Dump shows the whole state.") == ["Idempotent", "Required:", "Errors:"]
+    assert shortcomings("GetState shows the whole state.") == ["Idempotent", "Required:", "Errors:"]
     assert shortcomings("X. Idempotent. Required: stamp. Errors: some.") == ["Errors:"]
     assert not shortcomings("X. Idempotent: a read. Required: a. Errors: none of its own.")
+    referring = "X. Idempotent. Required: a. Errors: as Y."
+    assert shortcomings(referring) == ["Errors:"]
+    assert shortcomings(referring, {"Y": "Y. Errors: some."}) == ["Errors:"]
+    assert not shortcomings(referring, {"Y": "Y. Errors: ABORTED, always."})

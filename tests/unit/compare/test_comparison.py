@@ -36,7 +36,7 @@ class FakeJudge:
             for told in (event.add, event.update):
                 if told.pod.spec.node_name:
                     self.bound.add(told.pod.metadata.uid)
-            self.bound.discard(event.delete.uid)
+            self.bound.discard(event.remove.uid)
 
     def judge(self, pod: ObjectReference) -> scheduler_pb2.Evaluation:
         """Answer in the state that was told."""

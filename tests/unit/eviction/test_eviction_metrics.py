@@ -16,29 +16,22 @@ S = 1_000_000_000
 NO_CONTEXT: Any = None
 
 
-def metrics(config: ev.EvictionConfig, *operations: pb.NodeOperation) -> dict[str, float]:
+def metrics(config: ev.EvictionConfig, *operations: pb.Operation) -> dict[str, float]:
     """Carry out a batch and return the samples of a new process by their series."""
     servicer = EvictionServicer()
-    opened = asyncio.run(servicer.Open(pb.OpenRequest(config=config), NO_CONTEXT))
-    stamp = session_pb2.Stamp(session=opened.session, epoch=opened.epoch, sequence=1)
-    request = pb.StreamRequest(stamp=stamp, operations=operations)
-
-    async def told() -> str:
-        async def requests() -> Any:
-            yield request
-
-        _ = [each async for each in servicer.Stream(requests(), NO_CONTEXT)]
-        return (await servicer.GetMetrics(pb.GetMetricsRequest(), NO_CONTEXT)).text
-
-    lines = [each for each in asyncio.run(told()).splitlines() if not each.startswith("#")]
+    request = pb.CreateSessionRequest(config=config)
+    opened = asyncio.run(servicer.CreateSession(request, NO_CONTEXT))
+    stamp = session_pb2.Stamp(session=opened.session, sequence=1)
+    servicer.apply(pb.ApplyRequest(stamp=stamp, operations=operations))
+    lines = [each for each in servicer.metrics_text().splitlines() if not each.startswith("#")]
     return {series: float(value) for series, _, value in (each.rpartition(" ") for each in lines)}
 
 
 def step(
     at_s: int, *pods: pod_pb2.Pod, available_gi: int = 9, disk_gi: int = 99, storage_gi: int = 0
-) -> pb.NodeOperation:
+) -> pb.Operation:
     """Return a step over pods whose statistics are 3 s old."""
-    operation = pb.NodeOperation()
+    operation = pb.Operation()
     operation.step.node_name, operation.step.at_ns = "n", at_s * S
     operation.step.pods.extend(pods)
     seen = operation.step.observations
@@ -51,9 +44,9 @@ def step(
     return operation
 
 
-def resume(disk_gi: int) -> pb.NodeOperation:
+def resume(disk_gi: int) -> pb.Operation:
     """Return the step going on after a collection."""
-    operation = pb.NodeOperation()
+    operation = pb.Operation()
     operation.resume.node_name = "n"
     seen = operation.resume.observations.node_fs
     seen.available_bytes, seen.capacity_bytes = disk_gi * GI, 100 * GI

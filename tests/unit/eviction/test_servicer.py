@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
-from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.eviction.servicer import EvictionServicer
 from services.rpc.errors import FieldError, NotFoundError, PreconditionError
+from services.rpc.parts import MESSAGE_BYTES_MAX, PART_BYTES, merged
+from tests.unit.eviction.builders import large_batch
 
 GI = 1 << 30
 S = 1_000_000_000
@@ -25,38 +28,45 @@ class Caller:
 
     def __init__(self, config: ev.EvictionConfig, *, live: bool = False) -> None:
         self.servicer = EvictionServicer()
-        request = pb.OpenRequest(config=config, live=live)
-        self.opened = asyncio.run(self.servicer.Open(request, NO_CONTEXT))
+        request = pb.CreateSessionRequest(config=config, live=live)
+        self.opened = asyncio.run(self.servicer.CreateSession(request, NO_CONTEXT))
         self.sequence = 0
 
-    def stamp(self, sequence: int = 0) -> session_pb2.Stamp:
-        """Return a stamp; 0 is a read's."""
-        return session_pb2.Stamp(session=self.opened.session, epoch=1, sequence=sequence)
-
-    def step(self, step: pb.Step) -> pb.StepAnswer:
-        """Take a step; a refused one leaves the sequence as it is."""
-        request = pb.SynchronizeRequest(stamp=self.stamp(self.sequence + 1), step=step)
-        answer = asyncio.run(self.servicer.Synchronize(request, NO_CONTEXT)).answer
+    def send(self, *operations: pb.Operation) -> pb.ApplyResponse:
+        """Send a batch; a refused one leaves the sequence as it is."""
+        stamp = session_pb2.Stamp(session=self.opened.session, sequence=self.sequence + 1)
+        request = pb.ApplyRequest(stamp=stamp, operations=operations)
+        answer = asyncio.run(self.servicer.Apply(request, NO_CONTEXT))
         self.sequence += 1
         return answer
 
-    def resume(self, resume: pb.ResumeStep) -> pb.StepAnswer:
+    def step(self, step: pb.Step) -> pb.OperationResult:
+        """Take a step."""
+        return self.send(pb.Operation(step=step)).results[0]
+
+    def resume(self, resume: pb.Resume) -> pb.OperationResult:
         """Go on with a step."""
-        request = pb.ResumeRequest(stamp=self.stamp(self.sequence + 1), resume=resume)
-        answer = asyncio.run(self.servicer.Resume(request, NO_CONTEXT)).answer
-        self.sequence += 1
-        return answer
+        return self.send(pb.Operation(resume=resume)).results[0]
 
-    def configure(self, config: ev.EvictionConfig) -> pb.ConfigureResponse:
+    def configure(self, config: ev.EvictionConfig) -> pb.Configured:
         """Give the node its thresholds."""
-        self.sequence += 1
-        request = pb.ConfigureRequest(stamp=self.stamp(self.sequence), node_name="n", config=config)
-        return asyncio.run(self.servicer.Configure(request, NO_CONTEXT))
+        configure = pb.Configure(node_name="n", config=config)
+        return self.send(pb.Operation(configure=configure)).results[0].configured
+
+    def states(self) -> list[ev.NodeState]:
+        """Return the whole state."""
+        stamp = session_pb2.Stamp(session=self.opened.session)
+
+        async def parts() -> list[pb.GetStateResponse]:
+            request = session_pb2.GetStateRequest(stamp=stamp)
+            return [each async for each in self.servicer.GetState(request, NO_CONTEXT)]
+
+        return list(merged(asyncio.run(parts()), pb.GetStateResponse()).nodes)
 
     def state(self) -> ev.NodeState:
         """Return the only node's state."""
-        request = pb.DumpRequest(stamp=self.stamp())
-        return asyncio.run(self.servicer.Dump(request, NO_CONTEXT)).nodes[0]
+        (state,) = self.states()
+        return state
 
 
 def _pod(name: str, **requests: str) -> pod_pb2.Pod:
@@ -80,8 +90,15 @@ def _step(at_s: int, available_gi: float, *pods: str, active: tuple[str, ...] = 
     )
 
 
-def _evicted(answer: pb.StepAnswer) -> list[str]:
-    return [each.pod.uid for each in answer.result.evictions]
+def _evicted(answer: pb.OperationResult) -> list[str]:
+    return [each.pod.uid for each in answer.step.evictions]
+
+
+def _under(conditions: Iterable[node_pb2.NodeCondition]) -> list[str]:
+    """Return which of the three conditions hold."""
+    found = [(each.type, each.status) for each in conditions]
+    assert [name for name, _ in found] == ["MemoryPressure", "DiskPressure", "PIDPressure"]
+    return [name for name, status in found if status == "True"]
 
 
 def test_pods_are_remembered_by_uid_until_a_step_leaves_them_out() -> None:
@@ -89,35 +106,35 @@ def test_pods_are_remembered_by_uid_until_a_step_leaves_them_out() -> None:
     caller = Caller(HARD)
     caller.step(_step(0, 4, "a", "b"))
     answer = caller.step(_step(1, 0.5, "c", active=("b", "a")))
-    assert [each.pod.uid for each in answer.result.ranking] == ["c", "b", "a"]
+    assert [each.pod.uid for each in answer.step.ranking] == ["c", "b", "a"]
     caller.step(_step(2, 0.5, active=("a",)))
     with pytest.raises(FieldError) as caught:
         caller.step(_step(3, 0.5, active=("a", "b")))
-    assert caught.value.field == "step.active_uids[1]"
+    assert caught.value.field == "operations[0].step.active_uids[1]"
     assert _evicted(caller.step(_step(3, 0.5, active=("a",)))) == ["a"]
 
 
 def test_the_ranking_shows_its_first_ten() -> None:
     """Most likely first."""
     answer = Caller(HARD).step(_step(0, 0.5, *(f"p{number:02}" for number in range(12))))
-    assert [each.pod.uid for each in answer.result.ranking] == [f"p{n:02}" for n in range(10)]
+    assert [each.pod.uid for each in answer.step.ranking] == [f"p{n:02}" for n in range(10)]
 
 
 @pytest.mark.parametrize(
     ("step", "field"),
     [
-        (pb.Step(summary_failed=True), "step.node_name"),
-        (pb.Step(node_name="n"), "step.observations"),
-        (_step(0, 4, ""), "step.pods[0].metadata.uid"),
-        (_step(0, 4, "a", "a"), "step.pods"),
-        (_step(0, 4, "a", active=("a",)), "step.active_uids[0]"),
+        (pb.Step(summary_failed=True), "operations[0].step.node_name"),
+        (pb.Step(node_name="n"), "operations[0].step.observations"),
+        (_step(0, 4, ""), "operations[0].step.pods[0].metadata.uid"),
+        (_step(0, 4, "a", "a"), "operations[0].step.pods"),
+        (_step(0, 4, "a", active=("a",)), "operations[0].step.active_uids[0]"),
         (
             pb.Step(node_name="n", observations=ev.Observations(pods=[ev.PodStats()])),
-            "step.observations.pods[0].pod.uid",
+            "operations[0].step.observations.pods[0].pod.uid",
         ),
         (
             pb.Step(node_name="n", summary_failed=True, pods=[_pod("a", memory="lots")]),
-            "step.pods[0].spec.containers[0].resources.requests[memory]",
+            "operations[0].step.pods[0].spec.containers[0].resources.requests[memory]",
         ),
     ],
 )
@@ -127,15 +144,14 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
     with pytest.raises(FieldError) as caught:
         caller.step(step)
     assert caught.value.field == field
-    with pytest.raises(IndexError):
-        caller.state()
+    assert caller.states() == []
     caller.step(_step(0, 4))
 
 
 @pytest.mark.parametrize(
     ("config", "field"),
     [
-        (ev.EvictionConfig(mode="v1.0"), "config.mode"),
+        (ev.EvictionConfig(rules="v1.0"), "config.rules"),
         (ev.EvictionConfig(hard={"cpu": "1"}), "config.hard[cpu]"),
         (
             ev.EvictionConfig(minimum_reclaim={"memory.available": "-1"}),
@@ -146,7 +162,10 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
             "config.enforce_node_allocatable[1]",
         ),
         (ev.EvictionConfig(pressure_transition_ns=-1), "config.pressure_transition_ns"),
-        (ev.EvictionConfig(max_pod_grace_s=-1), "config.max_pod_grace_s"),
+        (
+            ev.EvictionConfig(max_pod_grace_period_seconds=-1),
+            "config.max_pod_grace_period_seconds",
+        ),
         (ev.EvictionConfig(kubelet_configuration="x", use_defaults=True), "config.use_defaults"),
         (ev.EvictionConfig(kubelet_configuration="x"), "config.kubelet_configuration"),
         (
@@ -162,17 +181,17 @@ def test_a_refused_configuration_names_its_field(config: ev.EvictionConfig, fiel
     assert caught.value.field == field
 
 
-def test_a_session_tells_the_rules_in_force() -> None:
+def test_a_session_answers_the_rules_in_force() -> None:
     """Defaults filled in, and the same again where it is given back."""
     opened = Caller(ev.EvictionConfig(use_defaults=True)).opened
-    assert opened.config.mode == "v1.32"
+    assert opened.config.rules == "v1.32"
     assert opened.config.pressure_transition_ns == 300 * S
     assert opened.config.local_storage_isolation
     assert (len(opened.thresholds), opened.resumable) == (5, True)
     assert Caller(opened.config).opened.config == opened.config
 
 
-def test_a_failed_kill_is_told_also_after_a_collection() -> None:
+def test_a_failed_kill_is_answered_also_after_a_collection() -> None:
     """The step says that it fails, its continuation answers so."""
     caller = Caller(ev.EvictionConfig(hard={"nodefs.available": "10Gi"}))
     node_fs = ev.FsStats(available_bytes=GI, capacity_bytes=100 * GI)
@@ -183,16 +202,16 @@ def test_a_failed_kill_is_told_also_after_a_collection() -> None:
     assert caller.state().awaits_reclaim
     with pytest.raises(PreconditionError):
         caller.step(step)
-    answer = caller.resume(pb.ResumeStep(node_name="n", observations=observations))
-    assert [each.kill_failed for each in answer.result.evictions] == [True]
+    answer = caller.resume(pb.Resume(node_name="n", observations=observations))
+    assert [each.kill_failed for each in answer.step.evictions] == [True]
     with pytest.raises(PreconditionError):
-        caller.resume(pb.ResumeStep(node_name="n"))
+        caller.resume(pb.Resume(node_name="n"))
 
 
 def test_a_continuation_of_an_unknown_node_is_not_found() -> None:
     """It was neither configured nor stepped."""
     with pytest.raises(NotFoundError):
-        Caller(HARD).resume(pb.ResumeStep(node_name="n"))
+        Caller(HARD).resume(pb.Resume(node_name="n"))
 
 
 def test_a_failed_look_at_the_file_systems_is_answered_as_an_error() -> None:
@@ -200,9 +219,9 @@ def test_a_failed_look_at_the_file_systems_is_answered_as_an_error() -> None:
     caller = Caller(HARD)
     step = _step(0, 0.5, "a")
     step.disk_info_failed = True
-    result = caller.step(step).result
+    result = caller.step(step).step
     assert result.error.startswith("eviction manager: failed to get HasDedicatedImageFs")
-    assert (result.quiet, list(result.conditions)) == (False, [])
+    assert (result.quiet, _under(result.conditions)) == (False, [])
 
 
 def test_new_thresholds_keep_what_was_seen_of_the_old_ones() -> None:
@@ -211,7 +230,7 @@ def test_new_thresholds_keep_what_was_seen_of_the_old_ones() -> None:
     caller.step(_step(0, 0.5))
     answer = caller.configure(ev.EvictionConfig(hard={"memory.available": "2Gi"}))
     assert [each.quantity for each in answer.thresholds] == ["2Gi"]
-    assert list(caller.state().conditions) == ["MemoryPressure"]
+    assert _under(caller.state().conditions) == ["MemoryPressure"]
     assert list(caller.state().first_observed) == []
 
 
@@ -220,12 +239,12 @@ def test_a_longer_transition_brings_a_condition_back_also_on_a_calm_node() -> No
     caller = Caller(HARD)
     for at_s, available_gi in ((0, 0.5), (400, 4), (410, 4)):
         answer = caller.step(_step(at_s, available_gi))
-    assert answer.result.quiet
+    assert answer.step.quiet
     config = ev.EvictionConfig(pressure_transition_ns=1000 * S)
     config.MergeFrom(HARD)
     caller.configure(config)
-    result = caller.step(_step(420, 4)).result
-    assert (result.quiet, list(result.conditions)) == (False, ["MemoryPressure"])
+    result = caller.step(_step(420, 4)).step
+    assert (result.quiet, _under(result.conditions)) == (False, ["MemoryPressure"])
 
 
 def test_a_live_session_dates_a_step_on_arrival(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,3 +254,34 @@ def test_a_live_session_dates_a_step_on_arrival(monkeypatch: pytest.MonkeyPatch)
     for caller in (live, replayed):
         caller.step(_step(0, 4))
     assert (live.state().at_ns, replayed.state().at_ns) == (7 * S, 0)
+
+
+def test_a_batch_with_too_large_an_answer_is_done_in_part() -> None:
+    """The rest, sent again, goes on as if each operation had come alone."""
+    config = ev.EvictionConfig(hard={"memory.available": "1Gi"})
+    operations, caller, single = large_batch(), Caller(config), Caller(config)
+    one_by_one = [single.send(each).results[0] for each in operations]
+    assert sum(each.ByteSize() for each in one_by_one) > PART_BYTES
+    results: list[pb.OperationResult] = []
+    answers = 0
+    while len(results) < len(operations):
+        answer = caller.send(*operations[len(results) :])
+        assert answer.applied == len(answer.results) > 0
+        assert answer.ByteSize() < MESSAGE_BYTES_MAX
+        results += answer.results
+        answers += 1
+    assert 1 < answers < len(operations)
+    assert results == one_by_one
+    assert caller.states() == single.states()
+    assert caller.servicer.metrics_text() == single.servicer.metrics_text()
+
+
+def test_a_repeated_batch_that_was_done_in_part_is_answered_as_before() -> None:
+    """What was left out is not done by it."""
+    caller = Caller(ev.EvictionConfig(hard={"memory.available": "1Gi"}))
+    operations = large_batch()
+    answer, before = caller.send(*operations), caller.states()
+    caller.sequence -= 1
+    assert caller.send(*operations) == answer
+    assert caller.states() == before
+    assert answer.applied < len(operations)

@@ -135,7 +135,7 @@ def test_deletions_by_users_and_drains_are_input(tmp_path: Path) -> None:
     found = [(each.object.name, each.cause) for each in deletes(records)]
     assert found == [("a", "user"), ("b", "drain"), ("c", "user")]
     graces = [
-        each.grace_period_s if each.HasField("grace_period_s") else None
+        each.grace_period_seconds if each.HasField("grace_period_seconds") else None
         for each in deletes(records)
     ]
     assert graces == [None, 5, None]

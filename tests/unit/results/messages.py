@@ -65,7 +65,7 @@ def patched(
 
 def deleted(name: str, at_s: int = 0) -> scheduler_pb2.Event:
     """Return the event of a pod's removal."""
-    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, delete=object_ref(name))
+    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, remove=object_ref(name))
 
 
 def round_of(*events: scheduler_pb2.Event, at_s: int = 0, number: int = 0) -> scheduler_pb2.Round:
@@ -104,7 +104,6 @@ def unschedulable(
 def _outcome(name: str, at_s: int, queued_s: int) -> scheduler_pb2.Outcome:
     outcome = scheduler_pb2.Outcome(
         pop=session_pb2.PopId(uid=f"uid-{name}", cycle=1),
-        pod=pod_ref(name),
         at_ns=START_NS + at_s * SECOND_NS,
         attempts=1,
         first_enqueued_ns=START_NS + queued_s * SECOND_NS,

@@ -10,23 +10,23 @@ from tests.unit.results.test_round_spans import Kept
 TEXT = "memory.available<100Mi grace=0s min_reclaim="
 
 
-def answer(node: str, *ranked: str, evicted: str = "") -> eviction_service_pb2.StepAnswer:
+def answer(node: str, *ranked: str, evicted: str = "") -> eviction_service_pb2.OperationResult:
     """Return a step that met a threshold and ranked pods of "default"."""
-    made = eviction_service_pb2.StepAnswer(node_name=node)
-    made.result.thresholds_met.add(text=TEXT)
+    made = eviction_service_pb2.OperationResult(node_name=node)
+    made.step.thresholds_met.add(text=TEXT)
     for name in ranked:
-        made.result.ranking.add().pod.name = name
-        made.result.ranking[-1].pod.namespace = "default"
+        made.step.ranking.add().pod.name = name
+        made.step.ranking[-1].pod.namespace = "default"
     if evicted:
-        eviction = made.result.evictions.add()
+        eviction = made.step.evictions.add()
         eviction.pod.namespace, eviction.pod.name = "default", evicted
     return made
 
 
 def test_thresholds_met_and_the_rankings_head_are_shown_by_node() -> None:
     """Three pods of a ranking, and who of them had to go."""
-    calm = eviction_service_pb2.StepAnswer(node_name="n1")
-    calm.result.quiet = True
+    calm = eviction_service_pb2.OperationResult(node_name="n1")
+    calm.step.quiet = True
     shown = synchronize_attributes([calm, answer("n2", "a", "b", "c", "d", evicted="a")])
     assert shown == {
         "reprieve.nodes_with_thresholds_met": 1,
@@ -38,7 +38,7 @@ def test_thresholds_met_and_the_rankings_head_are_shown_by_node() -> None:
 
 def test_where_nothing_is_met_nothing_is_shown() -> None:
     """Nor where the node must collect first: the step that goes on shows it."""
-    waiting = eviction_service_pb2.StepAnswer(node_name="n")
+    waiting = eviction_service_pb2.OperationResult(node_name="n")
     waiting.need_reclaim.images = True
     assert synchronize_attributes([waiting]) == {}
 

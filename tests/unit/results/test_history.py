@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from google.protobuf.empty_pb2 import Empty
+
 from replay.results.history import ClusterHistory, Verb, changes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -93,6 +95,6 @@ def test_a_name_that_is_used_again_is_another_pod() -> None:
 
 def test_what_changes_no_object_is_passed_over() -> None:
     """Ticks, patches of unknown pods and deletions of unknown objects tell nothing."""
-    tick = scheduler_pb2.Event(tick=scheduler_pb2.Tick())
+    tick = scheduler_pb2.Event(tick=Empty())
     events = (tick, messages.patched("b"), messages.deleted("b"), scheduler_pb2.Event())
     assert list(changes([messages.round_of(*events)])) == []

@@ -32,7 +32,7 @@ def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
     made.phases.add(name="queueExchange", wall_ns=7, pods=pods)
     for number in range(pods):
         outcome = made.outcomes.add()
-        outcome.pod.uid = f"uid-{number}"
+        outcome.pop.uid = f"uid-{number}"
         outcome.phases.add(name="schedulingCycle", wall_ns=10)
         outcome.phases.add(name="RunFilterPlugins", wall_ns=4)
     return made

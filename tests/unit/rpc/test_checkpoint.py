@@ -26,8 +26,8 @@ Chunks = Sequence[session_pb2.CheckpointChunk]
 
 
 def _chunks(plain: object) -> Chunks:
-    session = Sessions[object]("queue").open("s", plain)
-    session.sequence, session.at_ns = 7, 5
+    session = Sessions[object]("queue").create(plain)
+    session.at_ns = 5
     return list(write_checkpoint(checkpoint_info("queue", session), orjson.dumps(plain)))
 
 
@@ -44,7 +44,7 @@ def test_a_state_comes_back_as_it_was_written() -> None:
     plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
     info, state = _read(_chunks(plain))
     assert state == plain
-    assert (info.session, info.sequence, info.at_ns, info.epoch) == ("s", 7, 5, 1)
+    assert (info.service, info.version, info.at_ns) == ("queue", package_version(), 5)
 
 
 def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:
@@ -95,16 +95,19 @@ def test_a_checkpoint_of_another_version_or_format_is_refused_by_name(
     setattr(chunk.info, field, value)
     with pytest.raises(ForeignCheckpointError) as caught:
         _read([chunk])
-    assert f"chunk.info.{field}: version {package_version()}" in str(caught.value)
+    assert f"info.{field}: version {package_version()}" in str(caught.value)
     assert str(value or 1) in str(caught.value)
 
 
-def test_a_restored_session_has_a_later_epoch_than_both() -> None:
-    """The checkpoint's and the one in its place."""
+def test_a_restored_session_is_a_new_one_whose_sequence_begins_anew() -> None:
+    """A checkpoint may be restored more than once; what it was saved of goes on beside it."""
     sessions = Sessions[str]("queue")
-    info = session_pb2.CheckpointInfo(session="s", sequence=7, at_ns=5, epoch=3)
-    made = restore_session(sessions, info, "core")
-    assert (made.epoch, made.sequence, made.at_ns, made.core) == (4, 7, 5, "core")
-    made.epoch = 9
-    assert restore_session(sessions, info, "other").epoch == 10
-    assert len(sessions) == 1
+    saved = sessions.create("core")
+    saved.sequence, saved.at_ns = 7, 5
+    info = checkpoint_info("queue", saved)
+    made = [restore_session(sessions, info, core) for core in ("one", "two")]
+    assert [(each.sequence, each.at_ns, each.core) for each in made] == [
+        (0, 5, "one"),
+        (0, 5, "two"),
+    ]
+    assert len({saved.name, *(each.name for each in made)}) == len(sessions) == 3

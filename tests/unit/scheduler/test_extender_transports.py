@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import pytest
 import trustme
+from google.protobuf.empty_pb2 import Empty
 
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
@@ -51,6 +52,8 @@ class Extender(extender_service_pb2_grpc.ExtenderServiceServicer):
             time.sleep(0.5)
         if self.mood == "broken":
             context.abort(grpc.StatusCode.INTERNAL, "broken")
+        if self.mood == "unlicensed":
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no licence")
 
     def Filter(
         self, request: service_pb2.FilterRequest, context: grpc.ServicerContext
@@ -59,16 +62,18 @@ class Extender(extender_service_pb2_grpc.ExtenderServiceServicer):
         names = [*request.node_names, *(node.metadata.name for node in request.nodes)]
         if self.mood == "lying":
             return service_pb2.FilterResponse(node_names=["ghost"])
-        error = "no licence" if self.mood == "error" else ""
         return service_pb2.FilterResponse(
-            node_names=names[-1:], failed_nodes={names[0]: request.pod.metadata.name}, error=error
+            node_names=names[-1:], failed_nodes={names[0]: request.pod.metadata.name}
         )
 
     def Prioritize(
         self, request: service_pb2.PrioritizeRequest, context: grpc.ServicerContext
     ) -> service_pb2.PrioritizeResponse:
         self._act(context)
-        return service_pb2.PrioritizeResponse(scores={"b": 10, "a": 1})
+        answer = service_pb2.PrioritizeResponse()
+        for name, score in (("b", 10), ("a", 1)):
+            answer.scores.add(node_name=name, score=score)
+        return answer
 
     def ProcessPreemption(
         self, request: service_pb2.ProcessPreemptionRequest, context: grpc.ServicerContext
@@ -77,16 +82,17 @@ class Extender(extender_service_pb2_grpc.ExtenderServiceServicer):
         (first,) = request.candidates
         left = service_pb2.CandidateVictims(
             node_name=first.node_name,
-            pod_uids=[pod.metadata.uid for pod in first.pods][:1] or first.pod_uids[1:],
+            victims=first.victims[:1] if first.pods else first.victims[1:],
             budget_violations=7,
         )
         return service_pb2.ProcessPreemptionResponse(candidates=[left])
 
-    def Bind(
-        self, request: service_pb2.BindRequest, context: grpc.ServicerContext
-    ) -> service_pb2.BindResponse:
+    def Bind(self, request: service_pb2.BindRequest, context: grpc.ServicerContext) -> Empty:
         self._act(context)
-        return service_pb2.BindResponse(error=f"{request.pod_uid} on {request.node_name}")
+        said = (
+            f"{request.pod.namespace}/{request.pod.name} {request.pod.uid} on {request.node_name}"
+        )
+        context.abort(grpc.StatusCode.ABORTED, said)
 
 
 @contextmanager
@@ -131,13 +137,13 @@ def test_every_call_goes_over_grpc(by_name: bool) -> None:
     victims = (make_pod("v").obj(), make_pod("w").obj())
     with over_grpc(config) as extender:
         assert extender.filter(POD, NODES) == FilterAnswer(passed=("b",), failed={"a": "p"})
-        assert extender.prioritize(POD, NODES) == [("a", 1), ("b", 10)]
+        assert extender.prioritize(POD, NODES) == [("b", 10), ("a", 1)]
         answer = extender.process_preemption(POD, [Candidate(node="a", victims=victims)])
         uid = victims[by_name].uid
         assert answer == [NodeVictims(node_name="a", pod_uids=(uid,), budget_violations=7)]
         error = extender.bind(POD, "a")
         assert error is not None
-        assert error.message.endswith(f"Bind: {POD.uid} on a")
+        assert error.message.endswith(f"Bind: answers ABORTED: default/p {POD.uid} on a")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,7 @@ def test_every_call_goes_over_grpc(by_name: bool) -> None:
     [
         ("slow", "Filter: no answer within 0.1 s"),
         ("broken", "Filter: answers INTERNAL"),
-        ("error", "Filter: no licence"),
+        ("unlicensed", "Filter: answers FAILED_PRECONDITION: no licence"),
         ("lying", "Filter: claims a filtered node 'ghost'"),
     ],
 )

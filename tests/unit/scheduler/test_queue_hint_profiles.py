@@ -45,10 +45,10 @@ profiles:
 """
 
 
-def asked(mode: str = "") -> queue_pb2.QueueConfig:
+def asked(rules: str = "") -> queue_pb2.QueueConfig:
     """Return what the scheduler asks of its queue under the file."""
     config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=FILE)
-    config.queue.mode = mode
+    config.queue.rules = rules
     return queue_config_of(config, read_configuration(config))
 
 

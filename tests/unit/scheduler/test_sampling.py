@@ -9,7 +9,7 @@ import pytest
 
 from services.kube.selector import NodeSelectorTerm
 from services.scheduler.core.decisions import Binding, Decision
-from services.scheduler.core.host_choice import TIES
+from services.scheduler.core.host_choice import NamedChoice
 from services.scheduler.core.options import Options
 from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
 from services.scheduler.core.queue_steps import Head, PopId
@@ -39,13 +39,18 @@ def test_enough_nodes_are_a_share_of_all(nodes: int, percentage: int, enough: in
 
 
 def scheduler_of(
-    nodes: int, *, sampling: int | None, own: int | None = None, ties: str = "hash"
+    nodes: int,
+    *,
+    sampling: int | None,
+    own: int | None = None,
+    by_name: bool = False,
 ) -> Scheduler:
     """Return a scheduler of empty nodes, the first one of which is full."""
     profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
+    rules = RULES["v1.34"]
     scheduler = Scheduler(
         Options(
-            rules=replace(RULES["v1.34"], host_choice=TIES[ties]),
+            rules=replace(rules, host_choice=lambda _seed: NamedChoice()) if by_name else rules,
             queue=QUEUE_RULES["v1.34"],
             profiles=(profile,),
             sampling=sampling,
@@ -103,7 +108,7 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
 
 def test_the_least_name_is_that_of_the_nodes_that_were_looked_at() -> None:
     """The first 100 that fit, then the next, then from the beginning again."""
-    found = bindings(scheduler_of(250, sampling=40, ties="name"), 3)
+    found = bindings(scheduler_of(250, sampling=40, by_name=True), 3)
     assert [each.node_name for each in found] == ["n001", "n101", "n002"]
 
 

@@ -55,7 +55,7 @@ class Fifo:
 
     def __init__(self) -> None:
         self.uids: list[str] = []
-        self.wakeup_ns = 0
+        self.wakeup_ns: int | None = None
         self.exchanges = 0
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
@@ -64,11 +64,11 @@ class Fifo:
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.StreamResponse:
+    ) -> queue_service_pb2.ApplyResponse:
         """Apply everything and show the next pods."""
         self.exchanges += 1
         self._apply(operations)
-        answer = queue_service_pb2.StreamResponse(
+        answer = queue_service_pb2.ApplyResponse(
             applied=len(operations), next_wakeup_ns=self.wakeup_ns
         )
         for cycle, uid in enumerate(self.uids[:heads], 1):
@@ -106,8 +106,8 @@ def first_round() -> scheduler_pb2.Round:
 
 
 def bound(outcomes: scheduler_pb2.RoundOutcomes) -> list[tuple[str, str]]:
-    """Return pods with their nodes."""
-    return [(each.pod.name, each.bind.node_name) for each in outcomes.outcomes]
+    """Return pods' UIDs with their nodes."""
+    return [(each.pop.uid, each.bind.node_name) for each in outcomes.outcomes]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 20.0])
@@ -128,7 +128,7 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
 
     answers = asyncio.run(all_messages())
     assert [each for answer in answers for each in bound(answer)] == [
-        (f"p{index}", "a") for index in range(PODS)
+        (f"uid-default-p{index}", "a") for index in range(PODS)
     ]
     assert len(answers) == (PODS if seconds == 0 else 1)
 
@@ -153,10 +153,10 @@ def test_a_round_that_is_cancelled_breaks_its_session_once_the_decision_is_made(
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "wakeup_ns", "exchanges"), [(256, 0, 1), (PODS, 0, 2), (256, 7, 2)]
+    ("batch_size", "wakeup_ns", "exchanges"), [(256, None, 1), (PODS, None, 2), (256, 7, 2)]
 )
 def test_a_queue_is_not_waited_for_where_its_answer_is_known(
-    batch_size: int, wakeup_ns: int, exchanges: int
+    batch_size: int, wakeup_ns: int | None, exchanges: int
 ) -> None:
     """It is where the queue may have more to show, or waits for something."""
     options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
@@ -166,9 +166,11 @@ def test_a_queue_is_not_waited_for_where_its_answer_is_known(
     config = scheduler_pb2.SchedulerConfig(batch_size=batch_size)
     session = SchedulerSession(options, asked, config)
     outcomes = asyncio.run(told(session, first_round()))
-    assert sorted(name for name, _ in bound(outcomes)) == [f"p{index}" for index in range(PODS)]
+    uids = [f"uid-default-p{index}" for index in range(PODS)]
+    assert sorted(uid for uid, _ in bound(outcomes)) == uids
     assert (queue.exchanges, queue.uids, outcomes.more) == (exchanges, [], False)
-    assert outcomes.next_wakeup_ns == wakeup_ns
+    assert outcomes.HasField("next_wakeup_ns") == (wakeup_ns is not None)
+    assert outcomes.next_wakeup_ns == (wakeup_ns or 0)
 
 
 class Halting(Fifo):
@@ -180,7 +182,7 @@ class Halting(Fifo):
 
     async def exchange(
         self, operations: Sequence[queue_pb2.Operation], heads: int
-    ) -> queue_service_pb2.StreamResponse:
+    ) -> queue_service_pb2.ApplyResponse:
         """Apply operations until that one, and show what is next with the cycles that follow."""
         runs = [each for each in operations if each.HasField("commit_unschedulable")]
         taken = 0
@@ -193,10 +195,10 @@ class Halting(Fifo):
             if halts:
                 break
         self._apply(operations)
-        answer = queue_service_pb2.StreamResponse(applied=len(operations))
+        answer = queue_service_pb2.ApplyResponse(applied=len(operations))
         if len(self.given_back) == 1 and runs:
             answer.applied = operations.index(runs[0])
-            answer.results.add(index=answer.applied).result.pods = taken
+            answer.results.add(index=answer.applied, pods=taken)
         for cycle, uid in enumerate(self.uids[:heads], 1 + bool(self.given_back)):
             head = answer.heads.add(attempts=1)
             head.pop.uid, head.pop.cycle = uid, cycle

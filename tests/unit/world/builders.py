@@ -296,9 +296,8 @@ class World:
 
 def bind(uid: str, node: str, *, cycle: int = 1) -> scheduler_pb2.Outcome:
     """Return the outcome that binds a pod."""
-    outcome = scheduler_pb2.Outcome()
+    outcome = scheduler_pb2.Outcome(attempts=1)
     outcome.pop.uid, outcome.pop.cycle = uid, cycle
-    outcome.pod.uid, outcome.pod.name = uid, uid.removeprefix("uid-")
     outcome.bind.node_name = node
     return outcome
 
@@ -312,9 +311,8 @@ def unschedulable(
     cleared: Sequence[str] = (),
 ) -> scheduler_pb2.Outcome:
     """Return the outcome that a pod fits nowhere; with `victims` it preempts on `node`."""
-    outcome = scheduler_pb2.Outcome()
+    outcome = scheduler_pb2.Outcome(attempts=1)
     outcome.pop.uid, outcome.pop.cycle = uid, 1
-    outcome.pod.uid, outcome.pod.name = uid, uid.removeprefix("uid-")
     outcome.unschedulable.message = message
     if node is not None:
         outcome.unschedulable.nominated_node_name = node
@@ -330,7 +328,7 @@ def unschedulable(
 
 def failure(uid: str, message: str = "boom") -> scheduler_pb2.Outcome:
     """Return the outcome of an attempt that failed."""
-    outcome = scheduler_pb2.Outcome()
+    outcome = scheduler_pb2.Outcome(attempts=1)
     outcome.pop.uid, outcome.pop.cycle = uid, 1
     outcome.failure.message = message
     return outcome

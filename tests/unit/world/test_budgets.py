@@ -216,7 +216,7 @@ def test_a_deleted_budget_is_forgotten() -> None:
     world = make_world(make_budget(min_available=1), 1, ready=1, owner="")
     world.events()
     world.feed(1, delete("PodDisruptionBudget", "b"), delete("PodDisruptionBudget", "b"))
-    assert world.events() == ["delete"]
+    assert world.events() == ["remove"]
     world.feed(2, delete("Pod", "p0"))
     assert world.cluster.budgets == {}
 

@@ -16,7 +16,7 @@ def test_without_costs_everything_is_carried_out_now() -> None:
     outcomes = [bind("a", "n"), unschedulable("b")]
     assert costs.ready(0, outcomes) == outcomes
     assert (costs.one_by_one, costs.is_busy(0), len(timeline)) == (False, False, 0)
-    assert (costs.next_ns(7), costs.next_ns(0)) == (7, None)
+    assert (costs.next_ns(7), costs.next_ns(None)) == (7, None)
 
 
 def test_a_cycle_is_over_after_its_cost_and_a_binding_later_still() -> None:

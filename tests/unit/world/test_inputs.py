@@ -96,7 +96,7 @@ def test_other_objects_are_told_and_not_read() -> None:
     service.service.metadata.name = "s"
     world.feed(0, trace_pb2.Record(create=service), trace_pb2.Record(update=service))
     world.feed(1, delete("Service", "s"))
-    assert world.events() == ["add", "update", "delete"]
+    assert world.events() == ["add", "update", "remove"]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_node_is_added_once_and_then_updated() -> None:
     world = World()
     world.feed(0, create(make_node()), update(make_node(memory="8Gi")))
     world.feed(1, delete("Node", "n"), delete("Node", "n"))
-    assert world.events() == ["add", "update", "delete"]
+    assert world.events() == ["add", "update", "remove"]
     assert world.cluster.nodes == {}
 
 
@@ -236,7 +236,7 @@ def test_an_objects_version_counts_its_own_changes() -> None:
     for event in world.cluster.take_events():
         if event.HasField("patch"):
             versions[event.patch.pod.name].append(event.patch.resource_version)
-        elif not event.HasField("delete"):
+        elif not event.HasField("remove"):
             told = event.add if event.HasField("add") else event.update
             meta = getattr(told, told.WhichOneof("object") or "").metadata
             versions.setdefault(meta.name, []).append(meta.resource_version)

@@ -23,7 +23,7 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
     """Let the kubelet evict a pod."""
     eviction = eviction_pb2.Eviction(reason="Evicted", phase="Failed", message="low on memory")
     if grace_s is not None:
-        eviction.grace_period_override_s = grace_s
+        eviction.grace_period_override_seconds = grace_s
     eviction.condition.type, eviction.condition.status = "DisruptionTarget", "True"
     return world.lives.evict(now_ns, pod, eviction)
 
@@ -94,7 +94,7 @@ def test_a_pod_without_a_node_is_deleted_at_once() -> None:
     world.feed(0, create_pod(make_pod()))
     world.events()
     world.feed(1, delete("Pod", "p"))
-    assert (world.names(), world.events()) == ([], ["delete"])
+    assert (world.names(), world.events()) == ([], ["remove"])
     assert world.cluster.pending == {}
 
 
@@ -114,7 +114,7 @@ def test_a_running_pod_terminates_for_its_grace_period_and_is_killed() -> None:
     world.run_until(31 * S)
     assert (pod.message.status.phase, world.names()) == ("Failed", [])
     assert pod.message.status.container_statuses[0].state.terminated.exit_code == 137
-    assert world.events() == ["patch", "delete"]
+    assert world.events() == ["patch", "remove"]
     assert world.entries[-1].observed.removed.cause == "deleted"
 
 
@@ -139,7 +139,7 @@ def test_a_grace_period_of_0_takes_the_pod_away_at_once() -> None:
     world.run_until(S)
     world.events()
     world.feed(S, delete("Pod", "p", grace_s=0))
-    assert (world.names(), world.events(), len(world.timeline)) == ([], ["delete"], 0)
+    assert (world.names(), world.events(), len(world.timeline)) == ([], ["remove"], 0)
 
 
 def test_a_negative_grace_period_counts_as_1_s() -> None:
@@ -298,7 +298,7 @@ def test_pods_of_a_node_that_goes_are_lost_with_all_that_was_to_come() -> None:
     world.events()
     world.feed(5 * S, delete("Node", "n"))
     assert (world.names(), len(world.timeline)) == ([], 0)
-    assert world.events() == ["delete"] * 3
+    assert world.events() == ["remove"] * 3
     assert {each.observed.removed.cause for each in world.entries[-2:]} == {"node-lost"}
     assert (world.cluster.pods_by_node, world.cluster.active_by_node) == ({}, {})
 

@@ -95,10 +95,10 @@ def test_a_replay_tells_its_scheduler_of_what_was_collected() -> None:
     pods = [at(i * S, create_pod(make_pod(f"p{i}"), service_time_ns=S)) for i in range(3)]
     assert replay.run(iter([create(make_node()), *pods]), Limits()) is End.SETTLED
     deleted = [
-        (round_.at_ns, event.delete.name)
+        (round_.at_ns, event.remove.name)
         for round_ in scheduler.rounds
         for event in round_.events
-        if event.HasField("delete")
+        if event.HasField("remove")
     ]
     assert deleted == [(20 * S, "p0"), (20 * S, "p1")]
     assert [each.observed.finished.phase for each in log if each.observed.HasField("finished")] == [

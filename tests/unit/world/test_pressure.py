@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from replay.world.growth import UsageRule, parse_growth
 from replay.world.models import Models
 from replay.world.replay import End, Limits, Replay
-from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.eviction.v1beta1 import eviction_service_pb2
+from reprieve.kube.v1beta1 import node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
@@ -35,37 +35,46 @@ class FakeKubelets:
         self.evicts, self.reclaims = evicts, reclaims
         self.calms, self.notifies = calms, notifies
         self.steps: list[eviction_service_pb2.Step] = []
-        self.forgotten: list[str] = []
+        self.removed: list[str] = []
         self.asked: list[tuple[str, str]] = []
         self._known: dict[str, str] = {}
         self._met_ns: dict[str, int] = {}
 
-    def step(
-        self, operations: Sequence[eviction_service_pb2.NodeOperation]
-    ) -> Sequence[eviction_service_pb2.StepAnswer]:
-        """Answer each step."""
-        answers = []
+    def apply(
+        self, operations: Sequence[eviction_service_pb2.Operation]
+    ) -> Sequence[eviction_service_pb2.OperationResult]:
+        """Answer each operation but removals."""
+        results = []
         for operation in operations:
-            if operation.HasField("step"):
-                self.steps.append(operation.step)
-                answers.append(self._answer(operation.step))
-            elif operation.HasField("resume"):
-                node_name = operation.resume.node_name
-                result = eviction_pb2.StepResult(quiet=True)
-                answers.append(eviction_service_pb2.StepAnswer(node_name=node_name, result=result))
-            else:
-                self.forgotten.append(operation.forget)
-        return answers
+            match operation.WhichOneof("operation"):
+                case "step":
+                    self.steps.append(operation.step)
+                    results.append(self._result(operation.step))
+                case "resume":
+                    result = eviction_service_pb2.OperationResult(
+                        node_name=operation.resume.node_name
+                    )
+                    result.step.quiet = True
+                    results.append(result)
+                case "admit":
+                    results.append(self._admit(operation.admit))
+                case _:
+                    self.removed.append(operation.remove_node)
+        return results
 
-    def admit(self, node_name: str, pod: pod_pb2.Pod) -> eviction_service_pb2.AdmitResponse:
+    def _admit(self, admit: eviction_service_pb2.Admit) -> eviction_service_pb2.OperationResult:
         """Refuse pods that request nothing."""
-        self.asked.append((node_name, pod.metadata.name))
-        admits = any(each.resources.requests for each in pod.spec.containers)
-        said = {} if admits else {"reason": "Evicted", "message": "The node is low. "}
-        return eviction_service_pb2.AdmitResponse(admit=admits, **said)
+        pod = admit.pod
+        self.asked.append((admit.node_name, pod.metadata.name))
+        result = eviction_service_pb2.OperationResult(node_name=admit.node_name)
+        admission = result.admission
+        admission.admit = any(each.resources.requests for each in pod.spec.containers)
+        if not admission.admit:
+            admission.reason, admission.message = "Evicted", "The node is low. "
+        return result
 
-    def _answer(self, step: eviction_service_pb2.Step) -> eviction_service_pb2.StepAnswer:
-        answer = eviction_service_pb2.StepAnswer(node_name=step.node_name)
+    def _result(self, step: eviction_service_pb2.Step) -> eviction_service_pb2.OperationResult:
+        answer = eviction_service_pb2.OperationResult(node_name=step.node_name)
         if self.reclaims:
             answer.need_reclaim.images = True
             return answer
@@ -77,19 +86,18 @@ class FakeKubelets:
             self._met_ns[step.node_name] = step.at_ns
         last_ns = self._met_ns.get(step.node_name, -100 * S)
         holds = step.at_ns - last_ns < 30 * S
-        result = answer.result
+        result = answer.step
         result.next_step_ns = step.at_ns + 10 * S
         result.quiet = not holds and step.at_ns - last_ns > 40 * S
         for type_ in () if result.quiet else TYPES:
             status = "True" if holds and type_ == "MemoryPressure" else "False"
-            result.node_conditions.add(type=type_, status=status, reason="r", message="m")
+            result.conditions.add(type=type_, status=status, reason="r", message="m")
         if holds:
-            result.conditions.append("MemoryPressure")
             result.condition_last_observed.add(name="MemoryPressure", at_ns=last_ns)
         if met and self.evicts and active:
             evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
             evicted.pod.uid, evicted.signal = active[0], "memory.available"
-            evicted.grace_period_override_s = 1
+            evicted.grace_period_override_seconds = 1
         if result.quiet and self.calms and not met:
             result.calm.least.add(signal="memory.available", amount=GIB)
         if self.notifies:
@@ -243,7 +251,7 @@ def test_a_node_that_has_gone_is_forgotten() -> None:
     kubelets = FakeKubelets(evicts=False)
     records = [usage((0, 3500)), pod("a"), at(15, delete("Node", "n")), at(25, create(make_node()))]
     replay, _, end, _ = play(kubelets, *records)
-    assert (kubelets.forgotten, end) == (["n"], End.SETTLED)
+    assert (kubelets.removed, end) == (["n"], End.SETTLED)
     assert seconds(kubelets) == [0, 10]
     assert list(replay.cluster.nodes["n"].spec.taints) == []
 

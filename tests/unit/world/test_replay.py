@@ -43,7 +43,11 @@ class FakeScheduler:
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Answer the first message that waits."""
-        return self._script(self._told.popleft())
+        round_ = self._told.popleft()
+        outcomes = self._script(round_)
+        for outcome in outcomes.outcomes:
+            outcome.at_ns = round_.at_ns
+        return outcomes
 
 
 class Silent:
@@ -114,15 +118,16 @@ def test_answers_come_before_the_events_that_they_cause() -> None:
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
         outcomes = bind_all(round_)
         if outcomes.outcomes:
-            outcomes.outcomes.append(bind("uid-none", "n"))
+            outcomes.outcomes.append(bind("uid-p", "n", cycle=2))
         return outcomes
 
     scheduler, _, _ = play(script, [create(make_node()), create_pod(make_pod())])
     answers = scheduler.rounds[1].answers
-    assert [(each.pop.uid, each.refused) for each in answers] == [
-        ("uid-p", 0),
-        ("uid-none", scheduler_pb2.REFUSAL_STAGE_BIND),
+    assert [(each.pop.cycle, each.HasField("refused")) for each in answers] == [
+        (1, False),
+        (2, True),
     ]
+    assert answers[1].refused == scheduler_pb2.REFUSAL_STAGE_BIND
     assert len(scheduler.rounds[1].events) == 2
     assert all(not each.answers for each in scheduler.rounds if each.round != 1)
 
@@ -364,7 +369,8 @@ def test_a_refused_answer_does_not_wait() -> None:
     """The scheduler must take the pod back."""
 
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        return scheduler_pb2.RoundOutcomes(outcomes=[bind(uid, "gone") for uid in added(round_)])
+        twice = [bind(uid, "n", cycle=cycle) for uid in added(round_) for cycle in (1, 2)]
+        return scheduler_pb2.RoundOutcomes(outcomes=twice)
 
     scheduler, replay, _ = play(patient(script, ALL), [create(make_node()), create_pod(make_pod())])
     assert [bool(each.answers) for each in scheduler.rounds] == [False, True]

@@ -51,11 +51,14 @@ class Binding:
 
     def answer(self) -> scheduler_pb2.RoundOutcomes:
         """Answer the first round that waits."""
-        events = self._told.popleft().events
+        round_ = self._told.popleft()
+        events = round_.events
         added = [int(each.add.pod.metadata.name) for each in events if each.add.HasField("pod")]
         fitting, self._nominated = self._nominated, [each for each in added if _preempts(each)]
         outcomes = [bind(f"uid-{each}", "n") for each in fitting]
         outcomes += [_decided(each) for each in added]
+        for outcome in outcomes:
+            outcome.at_ns = round_.at_ns
         return scheduler_pb2.RoundOutcomes(outcomes=outcomes)
 
 
