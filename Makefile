@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
 WORKERS ?= 4
 
-.PHONY: help setup protos check format test test-long bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos check contract format test test-long bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,11 +30,15 @@ setup: $(STAMP) ## make .venv with reprieve and its development tools
 protos: $(BIN)/python ## generate the stubs again (done by setup too)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 
-check: $(STAMP) ## ruff, mypy strict, buf lint
+check: $(STAMP) ## ruff, mypy strict, buf: the protos, and whether they break what is frozen
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/buf lint protos
+	$(BIN)/buf breaking protos --against protos/v1beta1.binpb
+
+contract: $(STAMP) ## freeze the protos as they are; after an addition
+	$(BIN)/buf build protos --output protos/v1beta1.binpb
 
 format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .

@@ -15,6 +15,9 @@ from typing import Any, Self
 from replay.results.errors import RunError
 
 FORMAT_VERSION = 1
+CONTRACT = "v1beta1"
+"""Version of the contract whose messages a run holds: decisions.jsonl has one reprieve.trace.Decision
+a line, as proto3 JSON, and the history the rounds that were sent to the scheduler."""
 EMBEDDED, IN_PROCESS = "embedded", "in process"
 """Stand for the address of a service that a run started: in a child process, or within its own."""
 
@@ -39,6 +42,7 @@ class Manifest:
     batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
     spans: the choice as given: "off", "all" or a share such as "1%".
     kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" where the trace does not say.
+    contract: version of the contract that decisions.jsonl and the other messages are of.
     end: why the run ended; "" while it has not.
     end_ns: until when it was played, since the Unix epoch; 0 while it has not ended.
     """
@@ -58,6 +62,7 @@ class Manifest:
     finished: bool = False
     end: str = ""
     end_ns: int = 0
+    contract: str = CONTRACT
     format_version: int = FORMAT_VERSION
 
     def ended(self, end: str, kubernetes_version: str = "", *, end_ns: int = 0) -> Self:
@@ -74,7 +79,10 @@ class Manifest:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """Return the manifest that JSON holds. Raises RunError for another format's."""
+        """Return the manifest that JSON holds. Raises RunError for another version's."""
+        contract = mapping.get("contract", "v1alpha1")
+        if contract != CONTRACT:
+            raise RunError(f"a run in the contract's {contract}; this version reads {CONTRACT}")
         version = mapping.get("format_version")
         if version != FORMAT_VERSION:
             raise RunError(f"a manifest of format {version}; this version reads {FORMAT_VERSION}")

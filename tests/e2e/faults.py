@@ -58,10 +58,14 @@ class Fault:
 
 
 class Between:
-    """Serves what the server at `address` does; `spoil` changes one answer of `method`."""
+    """Serves what the server at `address` does; `spoil` changes one answer of `method`.
+
+    `largest` is the size of the largest message that went either way.
+    """
 
     def __init__(self, address: str, method: str, answer: type[Message]) -> None:
         self._channel = grpc.insecure_channel(address)
+        self.largest = 0
         self._method, self._answer = method, answer
         self.seen: list[Message] = []
         self.spoil: Spoil | None = None
@@ -83,12 +87,16 @@ class Between:
     def _forward(
         self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        call = self._channel.stream_stream(method)(requests)
+        call = self._channel.stream_stream(method)(map(self._measured, requests))
         try:
-            for answer in call:
+            for answer in map(self._measured, call):
                 yield self._passed(answer) if method.endswith(f"/{self._method}") else answer
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())  # type: ignore[attr-defined] # a call's error is one
+
+    def _measured(self, message: bytes) -> bytes:
+        self.largest = max(self.largest, len(message))
+        return message
 
     def _passed(self, answer: bytes) -> bytes:
         message = self._answer.FromString(answer)

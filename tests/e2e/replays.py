@@ -48,7 +48,7 @@ def run(
         scheduler=scheduler_pb2.SchedulerConfig(
             seed=seed,
             rules=rules,
-            batch_size=batch_size,
+            batch_size=batch_size or None,
             kube_scheduler_configuration=configuration,
         ),
         models=models or Models(),

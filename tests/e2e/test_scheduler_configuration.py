@@ -145,7 +145,7 @@ def test_ties_by_name_are_kept_and_explained(tmp_path: Path) -> None:
         shown = reprieve(tmp_path, "get", "pods", "run", "-o", "json")
         assert json.loads(shown.stdout)["items"][0]["spec"]["nodeName"] == "n10"
         manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
-        assert manifest["configuration"]["ties"] == "name"
+        assert manifest["configuration"]["ties"] == "TIE_BREAK_NAME"
     explained = reprieve(tmp_path, "explain", "p", "run").stdout
     assert "scheduled to n10 (one of 3 with the best score, by the tie-break)" in explained
     refused = reprieve(tmp_path, "replay", "cluster.yaml", "--ties", "age", code=REFUSED)

@@ -25,7 +25,7 @@ FILES = {"scheduling.jsonl.gz": 600, "scheduling-extra.jsonl.gz": 300}
 def evaluated(scenario: Json) -> scheduler_pb2.Evaluation:
     """Return every verdict about the scenario's pod, which the cluster does not hold.
 
-    So a pod that asks for its node by spec.nodeName is judged, too, which a session takes for bound.
+    So a pod with a spec.nodeName is judged, too, which a session takes for bound.
     """
     scheduler = scheduler_of(scenario, "v1.34")
     round_ = round_of(scenario)

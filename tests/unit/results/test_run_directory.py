@@ -104,6 +104,13 @@ def test_a_broken_manifest_is_refused(tmp_path: Path, text: str) -> None:
         RunDirectory.open(tmp_path).manifest()
 
 
+def test_a_run_of_another_contract_is_refused_by_name(tmp_path: Path) -> None:
+    """Of the first ones the manifest said nothing, for there was one only."""
+    (tmp_path / MANIFEST).write_text('{"format_version": 1}')
+    with pytest.raises(RunError, match="contract's v1alpha1; this version reads v1beta1"):
+        RunDirectory.open(tmp_path).manifest()
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """A reader learns which file of the run is not there."""
     run = RunDirectory.create(tmp_path)

@@ -1,0 +1,96 @@
+"""No message is larger than the contract allows, so that gRPC's own limit of 4 MiB never shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replay.backends.errors import ConfigurationError
+from replay.backends.processes import EmbeddedServices
+from replay.backends.services import SchedulerService
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.parts import MESSAGE_BYTES_MAX
+from tests.e2e.commands import reprieve
+from tests.e2e.faults import Between
+from tests.e2e.replays import run
+
+NODES, IMAGES, PODS = 2000, 50, 300
+
+
+def node(number: int, images: int = IMAGES) -> KubernetesObject:
+    """Return a node that holds images."""
+    made = KubernetesObject()
+    made.node.metadata.name = f"node-{number:04d}"
+    made.node.status.allocatable.update({"cpu": "8", "memory": "32Gi", "pods": "110"})
+    for image in range(images):
+        name = f"registry.example/team-{image % 7}/service-{image:03d}"
+        digest = f"@sha256:{image:064x}"
+        made.node.status.images.add(names=[f"{name}{digest}", f"{name}:v1"], size_bytes=10**8)
+    return made
+
+
+def records() -> Iterator[trace_pb2.Record]:
+    """Yield nodes with many images, and pods that come at once."""
+    yield trace_pb2.Record(sequence=1, header=trace_pb2.Header(format_version=2))
+    for number in range(NODES):
+        yield trace_pb2.Record(sequence=2 + number, create=node(number))
+    for number in range(PODS):
+        record = trace_pb2.Record(sequence=2 + NODES + number)
+        pod = record.pod_create.pod
+        pod.metadata.name = f"pod-{number:03d}"
+        pod.metadata.namespace = "default"
+        pod.spec.containers.add(
+            name="c", image=f"registry.example/team-0/service-{number % 60:03d}"
+        )
+        yield record
+
+
+def test_two_thousand_nodes_with_fifty_images_each(
+    services: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Both ways, between replay and scheduler: 23 MiB of nodes, in messages of two at most."""
+    whole = sum(node(number).ByteSize() for number in range(NODES))
+    assert whole > 4 * MESSAGE_BYTES_MAX
+    answer = scheduler_service_pb2.RunRoundResponse
+    proxy = Between(services.addresses["scheduler"], "StreamingRunRound", answer)
+    try:
+        behind = EmbeddedServices()
+        behind.addresses = {**services.addresses, "scheduler": proxy.address}
+        finished = run(behind, records(), tmp_path / "run")
+    finally:
+        proxy.close()
+    decided = [each.observed.WhichOneof("observed") for each in finished.run.decisions()]
+    assert decided.count("scheduled") == PODS
+    assert MESSAGE_BYTES_MAX / 4 < proxy.largest <= MESSAGE_BYTES_MAX
+
+
+def test_every_verdict_about_many_nodes(services: EmbeddedServices, tmp_path: Path) -> None:
+    """What is read of a session comes in parts; `explain` shows the whole."""
+    answer = scheduler_service_pb2.RunRoundResponse
+    proxy = Between(services.addresses["scheduler"], "StreamingRunRound", answer)
+    try:
+        behind = EmbeddedServices()
+        behind.addresses = {**services.addresses, "scheduler": proxy.address}
+        run(behind, records(), tmp_path / "run")
+        said = reprieve(tmp_path, "explain", "pod-000", "run", "--scheduler", proxy.address)
+        assert f"{NODES:,}" in said.stdout
+    finally:
+        proxy.close()
+    assert proxy.largest <= MESSAGE_BYTES_MAX
+
+
+def test_an_object_that_no_message_can_hold_is_refused(here: EmbeddedServices) -> None:
+    """Its size and the bound are named."""
+    scheduler = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
+    try:
+        event = scheduler_pb2.Event(at_ns=1, add=node(0, 30_000))
+        with pytest.raises(
+            ConfigurationError, match=r"an object of .* bytes at 1 ns, and a message"
+        ):
+            scheduler.tell(scheduler_pb2.Round(at_ns=1, events=[event]))
+    finally:
+        scheduler.close()
