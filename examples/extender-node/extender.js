@@ -37,10 +37,10 @@ function filter({ request }, reply) {
 }
 
 function prioritize({ request }, reply) {
-  const scores = {};
-  for (const node of request.nodes) {
-    scores[node.metadata.name] = labelsOf(node)[LABEL] === appOf(request.pod) ? 10 : 0;
-  }
+  const scores = request.nodes.map((node) => ({
+    node_name: node.metadata.name,
+    score: labelsOf(node)[LABEL] === appOf(request.pod) ? 10 : 0,
+  }));
   reply(null, { scores });
 }
 
@@ -48,7 +48,7 @@ function processPreemption({ request }, reply) {
   const spared = (candidate) => candidate.pods.every((pod) => !(PRECIOUS in labelsOf(pod)));
   const candidates = request.candidates.filter(spared).map((candidate) => ({
     node_name: candidate.node_name,
-    pod_uids: candidate.pod_uids,
+    victims: candidate.victims,
     budget_violations: candidate.budget_violations,
   }));
   reply(null, { candidates });

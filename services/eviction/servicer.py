@@ -107,7 +107,8 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
         """Answer a batch; raises what refuses it."""
         session = self._sessions.get(request.stamp)
-        if (said := session.repeated(request)) is not None:
+        counts = not session.core.live or request.stamp.HasField("sequence")
+        if counts and (said := session.repeated(request)) is not None:
             repeated: pb.ApplyResponse = said
             return repeated
         started_ns = time.perf_counter_ns()
@@ -128,7 +129,6 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
             if isinstance(each.outcome, StepResult):
                 self._metrics.absorb(each.outcome)
         answer = pb.ApplyResponse(applied=len(operations), results=results)
-        answer.sequence = request.stamp.sequence
         encoded_ns = time.perf_counter_ns()
         answer.phases.extend(
             [
@@ -137,7 +137,12 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
                 session_pb2.Phase(name="encode", wall_ns=encoded_ns - stepped_ns),
             ]
         )
-        session.advance(request, _latest_ns(session, operations), answer)
+        at_ns = _latest_ns(session, operations)
+        if counts:
+            answer.sequence = request.stamp.sequence
+            session.advance(request, at_ns, answer)
+        else:
+            session.at_ns = at_ns
         return answer
 
 

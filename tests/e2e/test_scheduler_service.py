@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
 from replay.results.attempts import one_by_one
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -344,8 +344,11 @@ def test_deleting_names_a_session(caller: Caller) -> None:
 
 def evaluated(caller: Caller, uid: str, **wanted: int) -> service_pb2.EvaluatePodResponse:
     """Return every verdict about a pod."""
-    request = service_pb2.EvaluatePodRequest(stamp=caller.stamp, **wanted)
-    request.pod.uid = uid
+    request = service_pb2.EvaluatePodRequest(
+        stamp=caller.stamp, pod=meta_pb2.ObjectReference(uid=uid)
+    )
+    for name, value in wanted.items():
+        setattr(request, name, value)
     parts = caller.stub.EvaluatePod(request, timeout=10)
     return merged(parts, service_pb2.EvaluatePodResponse())
 
