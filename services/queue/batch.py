@@ -13,6 +13,7 @@ from services.queue.operations import Step, read_operation, result_message
 from services.queue.reader import QueueReader
 from services.queue.saved import QueueSession
 from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.rpc.parts import PART_BYTES
 from services.rpc.sessions import Session
 
 
@@ -78,18 +79,22 @@ def read_batch(
 def apply_batch(queue: SchedulingQueue, steps: Sequence[Step], *, at_ns: int) -> Applied:
     """Apply the operations in order, until one commits a pod that is not next.
 
-    `at_ns` is the time of the last operation before them. Told are the outcomes that are not
-    plainly applied, and what Pop has popped.
+    `at_ns` is the time of the last operation before them. The results are the outcomes that are not
+    plainly applied, and what Pop has popped; where they come to PART_BYTES, the rest is left.
     """
+    size = 0
     results: list[queue_pb2.OperationResult] = []
     for index, (kind, argument, step_ns) in enumerate(steps):
         outcome = kind.apply(queue, argument, step_ns)
         if type(outcome) not in kind.untold:
             results.append(result_message(outcome, index))
+            size += results[-1].ByteSize()
             if type(outcome) is NotNext:
                 begun_ns = step_ns if outcome.committed else at_ns
                 return Applied(count=index, at_ns=begun_ns, results=results)
         at_ns = step_ns
+        if size > PART_BYTES:
+            return Applied(count=index + 1, at_ns=at_ns, results=results)
     return Applied(count=len(steps), at_ns=at_ns, results=results)
 
 

@@ -33,7 +33,7 @@ _NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -> QueueConfig:
     """Return the rules, defaults filled in.
 
-    Raises FieldError for an unknown mode, for what only later modes have, for a lease outside a
+    Raises FieldError for unknown rules, for what only later ones have, for a lease outside a
     live session, and for a registration without a plugin or an event.
     """
     mode = _mode(message.rules)
@@ -67,7 +67,7 @@ def _check_later(message: queue_pb2.QueueConfig, mode: QueueMode) -> None:
         return
     for name in ("pop_from_backoff_q", "queueing_hints", "hints", "profiles"):
         if getattr(message, name):
-            raise FieldError(f"config.{name}", f"the rules {mode.name} have no such thing")
+            raise FieldError(f"config.{name}", f"the rules {mode.name} have no such setting")
 
 
 def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:

@@ -1,7 +1,7 @@
 """The operations as a table: how each is read, and which call of the core it is.
 
-The unary RPCs and the stream read the same table. Reading checks everything that can be wrong
-with a request, so that nothing is refused once the core has begun to change.
+Reading checks everything that can be wrong with a request, so that nothing is refused once the core
+has begun to change.
 """
 
 from __future__ import annotations
@@ -199,15 +199,16 @@ def _read_assigned_add(reader: QueueReader, message: queue_pb2.AssignedPodAdd) -
 
 
 def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpdate) -> _Assigned:
+    if message.label:
+        codec.known_event(message.label, "label")
     label = message.label if reader.has_gates and message.label else ASSIGNED_POD_UPDATE.label
-    codec.known_event(label, "label")
     old = message.old_pod if message.HasField("old_pod") else None
     return reader.assigned(label, old, message.pod, message.namespace_labels)
 
 
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
     if not reader.has_gates:
-        raise FieldError("pods", "the mode has no Activate: it came with v1.34")
+        raise FieldError("pods", "these rules have no Activate: it came with v1.34")
     if not message.pods:
         raise FieldError("pods", "is required")
     return [_named_ref(each, f"pods[{index}].") for index, each in enumerate(message.pods)]

@@ -25,7 +25,7 @@ from services.rpc import kube_codec, kube_fields, kube_storage
 from services.rpc.errors import FieldError
 from services.rpc.kube_spec import PodSpecInterner
 
-_NO_GATES = "the mode holds no pods back by PreEnqueue: send none"
+_NO_GATES = "these rules hold no pods back by PreEnqueue: send none"
 _LABELS_MAX = 65536
 _NO_FAILURE = Failure()
 
@@ -115,7 +115,7 @@ class QueueReader:
         if not message.HasField("default_spread_selector"):
             return None
         if not self._has_gates:
-            raise FieldError("default_spread_selector", "the mode has no hints: send none")
+            raise FieldError("default_spread_selector", "these rules have no hints: send none")
         said = message.default_spread_selector
         selector = kube_fields.label_selector(said, "default_spread_selector")
         if len(self._selectors) >= _LABELS_MAX:

@@ -32,7 +32,7 @@ from services.rpc.checkpoint import (
     write_checkpoint,
 )
 from services.rpc.errors import FieldError, LimitError, RefusalError
-from services.rpc.parts import split
+from services.rpc.parts import PART_BYTES, split
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import package_version
 
@@ -45,6 +45,8 @@ OPERATIONS_MAX = 4096
 """Operations that a batch may have, so that neither do their results."""
 
 _WATCHED_HEADS = 10
+_HEAD_BYTES = 48
+"""What a head has beside its names, at most."""
 _WATCH_PERIOD_NS = 1_000_000_000
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -169,8 +171,13 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
             results=applied.results,
             next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns),
         )
+        size = 0
         for popped in queue.heads(heads):
-            write_head(answer.heads.add(), popped)
+            if size > PART_BYTES:
+                break
+            head = answer.heads.add()
+            write_head(head, popped)
+            size += len(popped.pod.uid) + len(popped.nominated_node_name) + _HEAD_BYTES
         session.core.revision += 1
         if counts:
             answer.sequence = request.stamp.sequence

@@ -100,6 +100,11 @@ REFUSALS = {
     "update.old_pod.metadata": operation(
         "update", queue_pb2.Update(old_pod=pod("a"), pod=pod("b")), 5
     ),
+    "assigned_pod_update.label": operation(
+        "assigned_pod_update",
+        queue_pb2.AssignedPodUpdate(pod=pod("p"), label="NodAdd"),
+        5,
+    ),
     "delete_pod.name": operation("delete_pod", REF(uid="u"), 5),
     "commit_pop.pop.uid": operation("commit_pop", queue_pb2.CommitPop(), 5),
     "done.cycle": operation("done", POP(uid="u"), 5),
