@@ -36,9 +36,14 @@ check: $(STAMP) ## ruff, mypy strict, buf: the protos, and whether they break wh
 	$(BIN)/mypy
 	$(BIN)/buf lint protos
 	$(BIN)/buf breaking protos --against protos/v1beta1.binpb
+	@$(BIN)/buf build protos --output - | cmp -s - protos/v1beta1.binpb || \
+	  { echo "protos/v1beta1.binpb is not what the protos say: make contract" >&2; exit 1; }
+	$(BIN)/python docs/make_api.py --check
 
-contract: $(STAMP) ## freeze the protos as they are; after an addition
+contract: $(STAMP) ## freeze the protos with what was added, and write their reference
+	$(BIN)/buf breaking protos --against protos/v1beta1.binpb
 	$(BIN)/buf build protos --output protos/v1beta1.binpb
+	$(BIN)/python docs/make_api.py
 
 format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .

@@ -177,6 +177,24 @@ def test_a_scheduler_that_has_more_is_asked_to_go_on() -> None:
     assert replay.rounds == 2
 
 
+def test_a_later_part_of_a_round_may_name_a_pod_that_an_earlier_one_took_away() -> None:
+    """The scheduler is sent its removal in the next round; until then it knows the pod."""
+    left = [unschedulable(f"uid-{name}", node="n", victims=["uid-v"]) for name in "ab"]
+
+    def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        if round_.round or not left:
+            return scheduler_pb2.RoundOutcomes()
+        outcome = left.pop(0)
+        return scheduler_pb2.RoundOutcomes(outcomes=[outcome], more=bool(left))
+
+    victim = create_pod(make_pod("v", node="n", grace_s=0))
+    pods = [create_pod(make_pod(name)) for name in "ab"]
+    scheduler, replay, _ = play(script, [create(make_node()), victim, *pods])
+    answered = [each for each in scheduler.rounds if each.answers]
+    assert [each.HasField("refused") for each in answered[0].answers] == [False, False]
+    assert "uid-v" not in replay.cluster.pods
+
+
 def test_rounds_that_never_end_stop_the_run_and_name_the_pods() -> None:
     """A scheduler that writes another status each time keeps the instant going."""
     count = iter(range(10_000))

@@ -1,0 +1,176 @@
+"""Write the API reference, docs/api, from the comments of the contract's image.
+
+Usage: python docs/make_api.py [--check]. With --check nothing is written; it fails where the pages
+are not those that the image makes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    FileDescriptorSet,
+    ServiceDescriptorProto,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "docs" / "api"
+IMAGE = ROOT / "protos" / "v1beta1.binpb"
+INTRODUCTION = """# API reference
+
+The contract, `v1beta1`, as the comments of its .proto files say it. `reprieve protos -o protos`
+writes the files themselves. How to begin: [a scheduler](../write-a-scheduler.md), [a client of the
+queue](../write-a-queue-client.md), [an eviction service](../write-an-eviction-service.md). What a
+service must serve for which command: [conformance](../conformance.md).
+
+| Package | Holds |
+|---|---|
+"""
+_SCALARS = {
+    number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
+}
+_MESSAGE, _SERVICE, _ENUM, _FIELD, _VALUE, _METHOD, _ONEOF = 4, 6, 5, 2, 2, 2, 8
+
+
+class Page:
+    """One package's page, made of its files."""
+
+    def __init__(self, package: str, files: list[FileDescriptorProto]) -> None:
+        self.package = package
+        self.name = package.split(".")[1]
+        self._files = files
+
+    @property
+    def summary(self) -> str:
+        """Return what the package holds, by name."""
+        services = [each.name for file in self._files for each in file.service]
+        messages = sum(len(file.message_type) for file in self._files)
+        return ", ".join([*(f"`{each}`" for each in services), f"{messages} messages"])
+
+    def lines(self) -> Iterator[str]:
+        """Yield the page: services first, then messages and enums in the order of the files."""
+        yield f"# {self.package}\n"
+        yield "Made from the protos by `make contract`; [all packages](README.md).\n"
+        for file in self._files:
+            said = _comments(file)
+            for index, service in enumerate(file.service):
+                yield from _service(service, (_SERVICE, index), said)
+        for file in self._files:
+            said = _comments(file)
+            for index, message in enumerate(file.message_type):
+                yield from _message(message, (_MESSAGE, index), said)
+            for index, enum in enumerate(file.enum_type):
+                yield from _enum(enum, (_ENUM, index), said)
+
+
+_Comments = dict[tuple[int, ...], str]
+
+
+def _comments(file: FileDescriptorProto) -> _Comments:
+    return {
+        tuple(each.path): each.leading_comments
+        for each in file.source_code_info.location
+        if each.leading_comments
+    }
+
+
+def _service(
+    service: ServiceDescriptorProto, path: tuple[int, ...], said: _Comments
+) -> Iterator[str]:
+    yield f"## {service.name}\n"
+    yield f"{_paragraphs(said.get(path, ''))}\n"
+    for index, method in enumerate(service.method):
+        asked = f"{'stream of ' * method.client_streaming}{_link(method.input_type)}"
+        answered = f"{'stream of ' * method.server_streaming}{_link(method.output_type)}"
+        yield f"### {service.name}.{method.name}\n"
+        yield f"{asked} → {answered}\n"
+        yield f"{_paragraphs(said.get((*path, _METHOD, index), ''))}\n"
+
+
+def _message(message: DescriptorProto, path: tuple[int, ...], said: _Comments) -> Iterator[str]:
+    yield f"## {message.name}\n"
+    yield f"{_paragraphs(said.get(path, ''))}\n"
+    if not message.field:
+        return
+    yield "| Field | Type | Meaning |\n|---|---|---|"
+    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    for index, field in enumerate(message.field):
+        kind = _type(field, entries)
+        meaning = _cell(said.get((*path, _FIELD, index), ""))
+        if field.HasField("oneof_index") and not field.proto3_optional:
+            kind = f"{kind}, one of `{message.oneof_decl[field.oneof_index].name}`"
+        yield f"| `{field.name}` | {kind} | {meaning} |"
+    yield ""
+
+
+def _enum(enum: EnumDescriptorProto, path: tuple[int, ...], said: _Comments) -> Iterator[str]:
+    yield f"## {enum.name}\n"
+    yield f"{_paragraphs(said.get(path, ''))}\n"
+    yield "| Value | Number | Meaning |\n|---|---|---|"
+    for index, value in enumerate(enum.value):
+        meaning = _cell(said.get((*path, _VALUE, index), ""))
+        yield f"| `{value.name}` | {value.number} | {meaning} |"
+    yield ""
+
+
+def _type(field: FieldDescriptorProto, entries: dict[str, DescriptorProto]) -> str:
+    entry = entries.get(field.type_name.rpartition(".")[2])
+    if entry is not None:
+        key, value = entry.field
+        return f"map of {_type(key, {})} to {_type(value, {})}"
+    named = _link(field.type_name) if field.type_name else _SCALARS[field.type]
+    if field.label == FieldDescriptorProto.LABEL_REPEATED:
+        return f"repeated {named}"
+    return f"optional {named}" if field.proto3_optional else named
+
+
+def _link(type_name: str) -> str:
+    _, *package, name = type_name.split(".")
+    if package[0] != "reprieve":
+        return f"`{'.'.join([*package, name])}`"
+    return f"[{name}]({package[1]}.md#{name.lower()})"
+
+
+def _paragraphs(comment: str) -> str:
+    return "\n\n".join(_cell(each) for each in comment.strip().split("\n\n"))
+
+
+def _cell(comment: str) -> str:
+    return re.sub(r"\s+", " ", comment).strip().replace("|", "\\|")
+
+
+def pages() -> dict[str, str]:
+    """Return each page's text by the name of its file."""
+    image = FileDescriptorSet.FromString(IMAGE.read_bytes())
+    packages: dict[str, list[FileDescriptorProto]] = {}
+    for file in image.file:
+        if file.package.startswith("reprieve."):
+            packages.setdefault(file.package, []).append(file)
+    made = [Page(*each) for each in sorted(packages.items())]
+    index = [f"| [{page.package}]({page.name}.md) | {page.summary} |" for page in made]
+    texts = {f"{page.name}.md": "\n".join(page.lines()).rstrip() + "\n" for page in made}
+    return {"README.md": INTRODUCTION + "\n".join(index) + "\n", **texts}
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    made = pages()
+    if "--check" not in sys.argv:
+        PAGES.mkdir(exist_ok=True)
+        for name, text in made.items():
+            (PAGES / name).write_text(text, encoding="utf-8")
+        return
+    held = {path.name: path.read_text(encoding="utf-8") for path in PAGES.glob("*.md")}
+    if held != made:
+        sys.exit("docs/api is not what protos/v1beta1.binpb says: make contract")
+
+
+if __name__ == "__main__":
+    main()
