@@ -158,19 +158,19 @@ class JudgingScheduler(SchedulerService):
     def judge(self, pod: ObjectReference, *, top_k: int | None = 1) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pending pod as things stand; `top_k` nodes, None: all."""
         named = ObjectReference(uid=pod.uid, namespace=pod.namespace, name=pod.name)
-        request = scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k)
-        try:
-            return self.evaluate(request).evaluation
-        except grpc.RpcError as error:
-            raise BackendError(f"{self._named} answers {describe(error)}") from error
+        return self._judged(scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k))
 
     def judge_in(self, cluster: Cluster, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the verdicts about a pod in a cluster of its own, which leaves the session."""
         events = [scheduler_pb2.Event(at_ns=at_ns, add=each) for each in cluster.objects]
-        for pod in (*cluster.nominated, cluster.pod):
+        for pod in cluster.nominated:
             events.append(scheduler_pb2.Event(at_ns=at_ns, add=KubernetesObject(pod=pod)))
-        meta = cluster.pod.metadata
-        named = ObjectReference(uid=meta.uid, namespace=meta.namespace, name=meta.name)
         with contextlib.closing(JudgingScheduler(self._address, self._config, self._tls)) as apart:
             apart.report(at_ns, events)
-            return apart.judge(named)
+            return apart._judged(scheduler_rpc.EvaluatePodRequest(new_pod=cluster.pod, top_k=1))
+
+    def _judged(self, request: scheduler_rpc.EvaluatePodRequest) -> scheduler_pb2.Evaluation:
+        try:
+            return self.evaluate(request).evaluation
+        except grpc.RpcError as error:
+            raise BackendError(f"{self._named} answers {describe(error)}") from error

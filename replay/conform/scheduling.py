@@ -75,7 +75,7 @@ def evaluation_of(
         round_ = round_of(scenario)
         stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=DEADLINE_S)
         asked = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session=session))
-        asked.pod.uid = scenario["pending"]["metadata"]["uid"]
+        asked.new_pod.CopyFrom(parse(type(asked.new_pod), scenario["pending"]))
         parts = stub.EvaluatePod(asked, timeout=DEADLINE_S)
         return merged(parts, service_pb2.EvaluatePodResponse()).evaluation
     finally:
@@ -84,13 +84,13 @@ def evaluation_of(
 
 
 def round_of(scenario: Json) -> scheduler_pb2.Round:
-    """Return the scenario's cluster and its pending pods as the events of a round."""
+    """Return the scenario's cluster, but the pod in question, as the events of a round."""
     round_ = scheduler_pb2.Round(at_ns=NOW_NS, events_only=True)
     for kind, field in OBJECTS.items():
         for each in scenario.get(kind, ()):
             content = getattr(round_.events.add(at_ns=NOW_NS).add, field)
             content.CopyFrom(parse(type(content), each))
-    for each in (*scenario["nominated"], scenario["pending"]):
+    for each in scenario["nominated"]:
         pod = round_.events.add(at_ns=NOW_NS).add.pod
         pod.CopyFrom(parse(type(pod), each))
     return round_

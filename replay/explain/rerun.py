@@ -106,7 +106,7 @@ class Rerun:
                 return Found(evaluation=evaluation, outcome=outcome, at_ns=self._at_ns)
         if target.until_ns is not None:
             self._tell_all([*left, *_until(instants, target.until_ns)])
-        shown = 1 if evaluation is not None else 0
+        shown = 1 if evaluation is not None else None
         later = self._evaluate(target.life.uid, target.attempt + 1, top_k=shown)
         if later is None:
             if evaluation is None:

@@ -16,8 +16,11 @@ from replay.results.errors import RunError
 
 FORMAT_VERSION = 1
 CONTRACT = "v1beta1"
-"""Version of the contract whose messages a run holds: decisions.jsonl has one reprieve.trace.Decision
-a line, as proto3 JSON, and the history the rounds that were sent to the scheduler."""
+"""Version of the contract whose messages a run holds.
+
+decisions.jsonl has one reprieve.trace.Decision a line, as proto3 JSON, and the history the rounds
+that were sent to the scheduler.
+"""
 EMBEDDED, IN_PROCESS = "embedded", "in process"
 """Stand for the address of a service that a run started: in a child process, or within its own."""
 

@@ -198,8 +198,8 @@ class Cluster:
         self._pod_changed(pod)
 
     def has_pod(self, uid: str) -> bool:
-        """Tell whether there is a pod of that UID."""
-        return uid in self.pods
+        """Tell whether there is a pod of that UID, or was until what has not been sent yet."""
+        return uid in self.pods or any(event.remove.uid == uid for event in self.events)
 
     def has_node(self, name: str) -> bool:
         """Tell whether there is a node of that name."""

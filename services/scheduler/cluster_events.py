@@ -139,11 +139,11 @@ class Decoder:
             case "remove":
                 if not event.remove.kind:
                     raise FieldError("remove.kind", 'is required, such as "Pod"')
+                if not (event.remove.name or (event.remove.uid and event.remove.kind == "Pod")):
+                    raise FieldError("remove.name", "is required, or a pod's uid")
                 return Remove(event.remove)
             case "tick":
                 return Tick()
-            case "cycle_due":
-                raise FieldError("cycle_due", "no cycle costs time in this version")
             case _:
                 raise FieldError("event", "is required: say what happened")
 

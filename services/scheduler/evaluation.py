@@ -9,7 +9,9 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError
+from services.rpc.kube_codec import pod_from_message
 from services.rpc.kube_messages import budget_to_message, node_to_message
+from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.codec import pod_ref, victims
 from services.scheduler.core.evaluate import Verdicts
 from services.scheduler.core.pod_evaluation import PodEvaluation
@@ -40,23 +42,34 @@ _FAST_PATHS = {
 def evaluate_pod(
     scheduler: Scheduler, request: service_pb2.EvaluatePodRequest, at_ns: int
 ) -> scheduler_pb2.Evaluation:
-    """Judge a session's pending pod as things stand. Raises FieldError and NotFoundError."""
-    if not request.pod.uid:
-        raise FieldError("pod.uid", "is required")
-    pod = scheduler.pods.get(request.pod.uid)
-    if pod is None or pod.node_name:
-        raise NotFoundError(f"the session has no pending pod {request.pod.uid!r}")
-    _check_served(scheduler, pod)
-    for name in ("attempt", "top_k"):
-        if request.HasField(name) and getattr(request, name) < 1:
-            raise FieldError(name, "must be above 0, or left out")
-    return _encode(scheduler.evaluate(pod, request.attempt or 1, at_ns), request.top_k)
-
-
-def _check_served(scheduler: Scheduler, pod: Pod) -> None:
+    """Judge a pending pod as things stand. Raises FieldError and NotFoundError."""
+    pod = _judged(scheduler, request)
     if not scheduler.serves(pod):
         name = pod.spec.scheduler_name
         raise FieldError("pod.spec.scheduler_name", f"no profile serves {name!r}")
+    if request.HasField("attempt") and request.attempt < 1:
+        raise FieldError("attempt", "must be above 0, or left out")
+    if request.HasField("top_k") and request.top_k < 1:
+        raise FieldError("top_k", "must be above 0, or left out")
+    return _encode(scheduler.evaluate(pod, request.attempt or 1, at_ns), request.top_k)
+
+
+def _judged(scheduler: Scheduler, request: service_pb2.EvaluatePodRequest) -> Pod:
+    """Return the session's pod that is named, or the one that the request brings."""
+    uid = request.pod.uid
+    if request.HasField("new_pod"):
+        new = pod_from_message(request.new_pod, PodSpecInterner(), field="new_pod")
+        if uid:
+            raise FieldError("pod", "is not for a request with new_pod")
+        if new.uid in scheduler.pods:
+            raise FieldError("new_pod.metadata.uid", f"{new.uid!r} is a pod of the session")
+        return new
+    if not uid:
+        raise FieldError("pod.uid", "is required")
+    pod = scheduler.pods.get(uid)
+    if pod is None or pod.node_name:
+        raise NotFoundError(f"the session has no pending pod {uid!r}")
+    return pod
 
 
 def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerState:

@@ -72,6 +72,10 @@ class Intake:
         """
         if round_.at_ns < 0:
             raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
+        if round_.HasField("max_pods") and not round_.max_pods:
+            raise FieldError("round.max_pods", "must be above 0; leave it out for no bound")
+        for index, attempt in enumerate(round_.recorded):
+            _check_recorded(attempt, f"round.recorded[{index}]")
         last_ns = self._check_answers(round_, since_ns)
         return self._read_events(round_.events, last_ns, round_.at_ns, "round.events")
 
@@ -85,6 +89,8 @@ class Intake:
         ahead = []
         for index, foreseen in enumerate(window):
             field, round_ = f"window[{index}]", foreseen.round
+            if not foreseen.HasField("round"):
+                raise FieldError(f"{field}.round", "is required")
             if round_.answers or round_.recorded or round_.events_only:
                 raise FieldError(f"{field}.round", "has events alone and takes pods")
             if round_.at_ns < since_ns:
@@ -258,6 +264,13 @@ class Intake:
             case _:
                 self.others.pop((ref.kind, ref.namespace, ref.name), None)
                 return self._core.remove_object(ref.kind, ref.namespace, ref.name)
+
+
+def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:
+    if not attempt.pod.uid:
+        raise FieldError(f"{field}.pod.uid", "is required")
+    if attempt.attempt < 1:
+        raise FieldError(f"{field}.attempt", f"{attempt.attempt} is none: they count from 1")
 
 
 def confirms_binding(patch: scheduler_pb2.PodPatch) -> bool:

@@ -254,7 +254,8 @@ def _extenders(
 def _evaluated(
     session: Session[SchedulerSession], request: service_pb2.EvaluatePodRequest
 ) -> scheduler_pb2.Evaluation:
-    session.core.answers.begin(request.pod.uid, request.attempt)
+    uid = request.pod.uid or request.new_pod.metadata.uid
+    session.core.answers.begin(uid, request.attempt or 1)
     return evaluation.evaluate_pod(session.core.core, request, session.at_ns)
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 import grpc
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import Message
 
@@ -87,12 +87,14 @@ class Between:
     def _forward(
         self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        call = self._channel.stream_stream(method)(map(self._measured, requests))
+        stream: Any = self._channel.stream_stream(method)
+        call = stream(map(self._measured, requests))
         try:
             for answer in map(self._measured, call):
                 yield self._passed(answer) if method.endswith(f"/{self._method}") else answer
         except grpc.RpcError as error:
-            context.abort(error.code(), error.details())  # type: ignore[attr-defined] # a call's error is one
+            failed: Any = error
+            context.abort(failed.code(), failed.details())
 
     def _measured(self, message: bytes) -> bytes:
         self.largest = max(self.largest, len(message))
@@ -143,7 +145,7 @@ def _faults(message: Message, path: Path) -> Iterator[Fault]:
                 yield from _faults(each, here)
 
 
-def _kinds(descriptor: Descriptor, field: FieldDescriptor) -> Iterator[str]:
+def _kinds(descriptor: Any, field: FieldDescriptor) -> Iterator[str]:
     if "equired" in comments().get(f"{descriptor.full_name}.{field.name}", ""):
         yield "absent"
     is_column = field.is_repeated and descriptor.name in _COLUMNS

@@ -10,10 +10,11 @@ from __future__ import annotations
 import pytest
 
 from replay.conform.scheduling import NOW_NS, Json, differences, round_of
+from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.rpc.kube_codec import pod_from_message
-from services.rpc.kube_spec import PodSpecInterner
-from services.scheduler.evaluation import _encode
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import EvaluatePodRequest
+from services.rpc.kube_json import parse
+from services.scheduler.evaluation import evaluate_pod
 from services.scheduler.intake import Intake
 from tests.scheduling_vectors import scheduler_of, vectors
 
@@ -23,16 +24,13 @@ FILES = {"scheduling.jsonl.gz": 600, "scheduling-extra.jsonl.gz": 300}
 
 
 def evaluated(scenario: Json) -> scheduler_pb2.Evaluation:
-    """Return every verdict about the scenario's pod, which the cluster does not hold.
-
-    So a pod with a spec.nodeName is judged, too, which a session takes for bound.
-    """
+    """Return every verdict about the scenario's pod, which the cluster does not hold."""
     scheduler = scheduler_of(scenario, "v1.34")
     round_ = round_of(scenario)
-    pending = pod_from_message(round_.events.pop().add.pod, PodSpecInterner())
     intake = Intake(scheduler, has_hints=True)
     intake.take(round_, intake.read(round_, 0))
-    return _encode(scheduler.evaluate(pending, 1, NOW_NS), 0)
+    request = EvaluatePodRequest(new_pod=parse(Pod, scenario["pending"]))
+    return evaluate_pod(scheduler, request, NOW_NS)
 
 
 @pytest.mark.parametrize("name", FILES)

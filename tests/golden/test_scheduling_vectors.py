@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from replay.conform.scheduling import NOW_NS, Json, differences, round_of
-from reprieve.kube.v1beta1 import object_pb2
+from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
 from services.rpc.kube_codec import pod_from_message
+from services.rpc.kube_json import parse
 from services.rpc.kube_spec import PodSpecInterner
 from services.scheduler.cluster_events import (
     Change,
@@ -43,12 +44,12 @@ class Detour:
         self.scheduler = scheduler_of(scenario, "v1.20")
         self._interner = PodSpecInterner()
         objects = [event.add for event in round_of(scenario).events]
-        waiting = len(scenario["nominated"]) + 1
-        self._objects = objects[:-waiting]
-        pods = [pod_from_message(each.pod, self._interner) for each in objects[-waiting:]]
-        for pod in pods:
-            self.scheduler.put_pod(pod)
-        self.pending = pods[-1]
+        held = len(objects) - len(scenario["nominated"])
+        self._objects, nominated = objects[:held], objects[held:]
+        self.pending = pod_from_message(parse(pod_pb2.Pod, scenario["pending"]), self._interner)
+        for each in nominated:
+            self.scheduler.put_pod(pod_from_message(each.pod, self._interner))
+        self.scheduler.put_pod(self.pending)
 
     def build(self) -> None:
         """Put the objects one by one; some leave for a while, and strangers come for a while."""

@@ -1,0 +1,216 @@
+// The cluster as a scheduler sees it: nodes, the pods on them, and which node is the first that fits.
+'use strict';
+
+const { amounts } = require('./quantity');
+
+/** Add `more` to `sum`, by resource name. */
+function add(sum, more) {
+  for (const [name, amount] of Object.entries(more)) sum[name] = (sum[name] ?? 0) + amount;
+  return sum;
+}
+
+/** Raise `most` to `other` where that is more, by resource name. */
+function raise(most, other) {
+  for (const [name, amount] of Object.entries(other)) {
+    most[name] = Math.max(most[name] ?? 0, amount);
+  }
+  return most;
+}
+
+/** Return what a pod asks for: its containers together or the largest moment of its start. */
+function requestsOf({ spec }) {
+  const asked = (container) => amounts(container.resources?.requests);
+  const running = spec.containers.map(asked).reduce(add, {});
+  const sidecars = {};
+  const starting = {};
+  for (const container of spec.init_containers) {
+    if (container.restart_policy === 'Always') {
+      add(running, asked(container));
+      add(sidecars, asked(container));
+      raise(starting, sidecars);
+    } else {
+      raise(starting, add({ ...sidecars }, asked(container)));
+    }
+  }
+  const whole = { ...raise(running, starting), ...amounts(spec.resources?.requests) };
+  return add(whole, amounts(spec.overhead));
+}
+
+function tolerates(pod, taint) {
+  return pod.spec.tolerations.some(({ key, operator, value, effect }) => (
+    (effect === '' || effect === taint.effect)
+    && (key === '' || key === taint.key)
+    && (operator === 'Exists' || (key !== '' && value === taint.value))
+  ));
+}
+
+const CORDON = { key: 'node.kubernetes.io/unschedulable', value: '', effect: 'NoSchedule' };
+
+// Upstream's plugins in upstream's order and words: each returns why a pod may not run on a node.
+const FILTERS = {
+  NodeUnschedulable: (node, pod) => (
+    node.unschedulable && !tolerates(pod, CORDON) ? ['node(s) were unschedulable'] : []
+  ),
+  TaintToleration: (node, pod) => {
+    const taint = node.taints.find((each) => !tolerates(pod, each));
+    return taint ? [`node(s) had untolerated taint {${taint.key}: ${taint.value}}`] : [];
+  },
+  NodeAffinity: (node, pod) => {
+    const fits = Object.entries(pod.spec.node_selector).every(
+      ([key, value]) => node.labels[key] === value,
+    );
+    return fits ? [] : ["node(s) didn't match Pod's node affinity/selector"];
+  },
+  NodeResourcesFit: (node, pod, requests) => {
+    const reasons = node.pods + 1 > (node.room.pods ?? 0) ? ['Too many pods'] : [];
+    for (const [name, amount] of Object.entries(requests)) {
+      if (amount > 0 && amount > (node.room[name] ?? 0) - (node.used[name] ?? 0)) {
+        reasons.push(`Insufficient ${name}`);
+      }
+    }
+    return reasons;
+  },
+};
+
+/** Where a pod stands for a scheduler: "pending", "assigned", "ended", or "ignored". */
+function standing(record) {
+  if (!record) return 'ended';
+  const { spec, status, metadata } = record.pod;
+  if (['Succeeded', 'Failed'].includes(status?.phase)) return 'ended';
+  if (record.node) return 'assigned';
+  const isOurs = ['', 'default-scheduler'].includes(spec.scheduler_name);
+  const waits = metadata.deletion_timestamp || spec.scheduling_gates.length;
+  return isOurs && !waits ? 'pending' : 'ignored';
+}
+
+class Cluster {
+  #nodes = new Map(); // by name
+  #pods = new Map(); // by uid: { pod, requests, node }; `node` is bound, or assumed to be
+
+  /**
+   * Take an event. Returns what it changed for pods that wait: of a node `{ node, old }`, of a pod
+   * `{ uid, was, is, pod, old }`, where `was` and `is` are its standings; null where nothing did.
+   */
+  take(event) {
+    const object = event.add ?? event.update;
+    if (object?.node) return this.#putNode(object.node);
+    if (object?.pod) return this.#putPod(object.pod);
+    if (event.patch) {
+      const record = this.#pods.get(event.patch.pod.uid);
+      return record ? this.#putPod(patched(record.pod, event.patch)) : null;
+    }
+    if (event.remove?.kind === 'Pod') return this.#replace(event.remove.uid, undefined);
+    if (event.remove?.kind === 'Node') this.#nodes.delete(event.remove.name);
+    return null; // another kind of object, or a tick
+  }
+
+  /** Assume that a pod is on a node, until the world says otherwise. */
+  assign(uid, node) {
+    const { pod, requests } = this.#pods.get(uid);
+    this.#replace(uid, { pod, requests, node });
+  }
+
+  /** Take back an assumption. Returns the change, as `take` does. */
+  release(uid) {
+    const record = this.#pods.get(uid);
+    return record ? this.#replace(uid, { ...record, node: '' }) : null;
+  }
+
+  pod(uid) {
+    return this.#pods.get(uid)?.pod;
+  }
+
+  /** Return the outcome for a pending pod: the first node that fits it, or why none does. */
+  decide(uid) {
+    const { pod, requests } = this.#pods.get(uid);
+    const reasons = new Map();
+    const plugins = new Set();
+    let evaluated = 0;
+    for (const node of this.#nodes.values()) {
+      evaluated += 1;
+      const refusal = refusalOf(node, pod, requests);
+      if (!refusal) {
+        return { bind: { node_name: node.name, evaluated_nodes: evaluated,
+          feasible_nodes: 1, tied_nodes: 1 } };
+      }
+      plugins.add(refusal.plugin);
+      for (const reason of refusal.reasons) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+    }
+    const counted = [...reasons].map(([reason, nodes]) => `${nodes} ${reason}`).sort();
+    return { unschedulable: {
+      message: `0/${evaluated} nodes are available: ${counted.join(', ')}.`,
+      unschedulable_plugins: [...plugins].sort(),
+      reasons: [...reasons].map(([reason, nodes]) => ({ reason, nodes }))
+        .sort((a, b) => b.nodes - a.nodes),
+    } };
+  }
+
+  #putNode(node) {
+    const { name, labels } = node.metadata;
+    const old = this.#nodes.get(name);
+    const { allocatable, capacity } = node.status ?? {};
+    this.#nodes.set(name, {
+      name,
+      labels,
+      message: node,
+      unschedulable: node.spec?.unschedulable,
+      taints: (node.spec?.taints ?? []).filter((each) => each.effect !== 'PreferNoSchedule'),
+      room: amounts(Object.keys(allocatable ?? {}).length ? allocatable : capacity),
+      used: {},
+      pods: 0,
+    });
+    for (const record of this.#pods.values()) if (record.node === name) this.#count(record, 1);
+    return { node, old: old?.message ?? null };
+  }
+
+  #putPod(pod) {
+    const { uid } = pod.metadata;
+    const old = this.#pods.get(uid);
+    const node = pod.spec.node_name || old?.node || '';
+    return this.#replace(uid, { pod, node, requests: requestsOf(pod) });
+  }
+
+  #replace(uid, record) {
+    const old = this.#pods.get(uid);
+    if (old) this.#count(old, -1);
+    if (record) {
+      this.#pods.set(uid, record);
+      this.#count(record, 1);
+    } else {
+      this.#pods.delete(uid);
+    }
+    const change = { uid, was: standing(old), is: standing(record) };
+    return { ...change, pod: record?.pod ?? null, old: old?.pod ?? null };
+  }
+
+  #count(record, sign) {
+    const node = this.#nodes.get(record.node);
+    if (!node || standing(record) !== 'assigned') return;
+    node.pods += sign;
+    for (const [name, amount] of Object.entries(record.requests)) {
+      node.used[name] = (node.used[name] ?? 0) + sign * amount;
+    }
+  }
+}
+
+function refusalOf(node, pod, requests) {
+  for (const [plugin, filter] of Object.entries(FILTERS)) {
+    const reasons = filter(node, pod, requests);
+    if (reasons.length) return { plugin, reasons };
+  }
+  return null;
+}
+
+function patched(pod, patch) {
+  const { metadata, spec, status } = pod;
+  return {
+    metadata: {
+      ...metadata,
+      deletion_timestamp: patch.deletion_ns === undefined ? metadata.deletion_timestamp : {},
+    },
+    spec: { ...spec, node_name: patch.node_name ?? spec.node_name },
+    status: patch.status ?? status,
+  };
+}
+
+module.exports = { Cluster };

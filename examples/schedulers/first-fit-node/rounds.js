@@ -1,0 +1,75 @@
+// A SchedulerService around anything that can run a round: what it is sent is checked here.
+'use strict';
+
+const { Refusal, Sessions, contract, serve, streaming, unary } = require(
+  '../../clients/service-node',
+);
+
+function checkEvent(field, { add, update, remove, patch, tick }) {
+  const object = add ?? update;
+  if (object) {
+    const at = `${field}.${add ? 'add' : 'update'}`;
+    const kind = Object.keys(object)[0];
+    if (!kind) throw Refusal.badField(`${at}.object`, 'is required');
+    const { name, uid } = object[kind].metadata ?? {};
+    if (!name) throw Refusal.badField(`${at}.${kind}.metadata.name`, 'is required');
+    if (kind === 'pod' && !uid) throw Refusal.badField(`${at}.pod.metadata.uid`, 'is required');
+  } else if (remove) {
+    if (!remove.kind) throw Refusal.badField(`${field}.remove.kind`, 'is required');
+  } else if (patch) {
+    if (!patch.pod?.uid) throw Refusal.badField(`${field}.patch.pod.uid`, 'is required');
+  } else if (!tick) {
+    throw Refusal.badField(`${field}.event`, 'is required');
+  }
+}
+
+/** Throw a Refusal where a request cannot be taken; `earliest` is the time of the last round. */
+function check({ round, window }, earliest) {
+  if (!round) throw Refusal.badField('round', 'is required');
+  if (window.length) throw Refusal.badField('window', 'is not served');
+  const at = BigInt(round.at_ns);
+  if (at < 0n) throw Refusal.badField('round.at_ns', 'lies before the Unix epoch');
+  if (at < earliest) throw Refusal.timeGoesBackwards(at, earliest);
+  round.answers.forEach((answer, index) => {
+    if (!answer.pop?.uid) throw Refusal.badField(`round.answers[${index}].pop.uid`, 'is required');
+  });
+  let last = 0n;
+  round.events.forEach((event, index) => {
+    const time = BigInt(event.at_ns);
+    if (time < last || time > at) throw Refusal.timeGoesBackwards(time, last);
+    last = time;
+    checkEvent(`round.events[${index}]`, event);
+  });
+}
+
+/**
+ * Serve schedulers: `open(config)` makes one for a session. Its `run(round)` returns RoundOutcomes,
+ * or promises them, and `close()` ends it.
+ */
+function serveSchedulers(implementation, open, listen) {
+  const sessions = new Sessions();
+  const createSession = async ({ config }) => {
+    const ignored = config?.kube_scheduler_configuration
+      ? ['kube_scheduler_configuration is not read'] : [];
+    const core = { scheduler: await open(config), earliest: 0n };
+    return { session: sessions.create(core), config, warnings: ignored, implementation,
+      version: '0.1.0' };
+  };
+  const deleteSession = async ({ session }) => {
+    await sessions.delete(session)?.scheduler.close();
+    return {};
+  };
+  const runRound = (request) => sessions.answer(request, async (core) => {
+    check(request, core.earliest);
+    core.earliest = BigInt(request.round.at_ns);
+    return { outcomes: [await core.scheduler.run(request.round)] };
+  });
+  serve(implementation, contract.scheduler.v1beta1.SchedulerService, {
+    CreateSession: unary(createSession),
+    DeleteSession: unary(deleteSession),
+    RunRound: unary(runRound),
+    StreamingRunRound: streaming(runRound),
+  }, listen);
+}
+
+module.exports = { serveSchedulers };

@@ -1,0 +1,317 @@
+"""Checks of a service against the contract, by levels: what a check is, and what became of each.
+
+A check is a function of a client. It passes, fails in one sentence, or finds a part of the contract
+that the service does not serve. A level is reached where all checks of it and of those below pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from replay.backends.errors import BackendError
+from replay.backends.stream import describe
+from replay.world.answers import AnswerError
+from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import merged
+
+DEADLINE_S = 20
+PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
+MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence", "session"})
+"""Fields in which two equal answers may differ: wall time, and whose answer it is."""
+_UNREACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_SHOWN = 120
+
+
+class CheckError(Exception):
+    """What a service does otherwise than the contract says, in one sentence."""
+
+
+class NotServedError(Exception):
+    """A part of the contract that the service says it does not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check of a level; `run` raises CheckError, NotServedError or what a call raises."""
+
+    level: int
+    run: Callable[[Client], None]
+
+    @property
+    def name(self) -> str:
+        """Return what the service does where it passes."""
+        return self.run.__name__.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a service of a level does, and the commands of Reprieve that this is enough for."""
+
+    title: str
+    enough_for: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One service's part of the contract.
+
+    `method` carries out a request that counts, and "Streaming" before it is its stream. `check`
+    looks at an answer with all requests that were sent before it. `story` are requests that suit a
+    new session, each later than the one before; `malformed` others, by the field that is wrong.
+    """
+
+    service: str
+    stub: Callable[[grpc.Channel], Any]
+    create: Callable[[], Any]
+    method: str
+    state: Callable[[], Any]
+    check: Callable[[Any, Any, Sequence[Any]], None]
+    story: Callable[[], list[Any]]
+    malformed: Callable[[], dict[str, Any]]
+    levels: Sequence[Level]
+    checks: Sequence[Check]
+
+
+class Client:
+    """What checks call a service by; `close` deletes the sessions that they have left."""
+
+    def __init__(self, contract: Contract, channel: grpc.Channel) -> None:
+        self.contract = contract
+        self.stub = contract.stub(channel)
+        self._names: list[str] = []
+
+    def session(self, request: Message | None = None) -> Session:
+        """Create a session, by `request` where it is not the contract's usual one."""
+        request = self.contract.create() if request is None else request
+        return self.opened(self.call("CreateSession", request), ())
+
+    def opened(self, opened: Any, sent: Iterable[Any]) -> Session:
+        """Return the session that a service has answered, which was `sent` requests before."""
+        expect("session", bool(opened.session), wanted=True)
+        self._names.append(opened.session)
+        return Session(self, opened, sent)
+
+    def call(self, method: str, request: Any) -> Any:
+        """Return the answer to one request, or to a stream of them."""
+        return getattr(self.stub, method)(request, timeout=DEADLINE_S)
+
+    def delete(self, name: str) -> None:
+        """Delete a session."""
+        self.call("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
+
+    def close(self) -> None:
+        """Delete the sessions."""
+        for name in self._names:
+            with contextlib.suppress(grpc.RpcError):
+                self.delete(name)
+        self._names.clear()
+
+
+class Session:
+    """A session as its service answered it: requests in their order, each answer checked."""
+
+    def __init__(self, client: Client, opened: Any, sent: Iterable[Any]) -> None:
+        self.client = client
+        self.opened = opened
+        self.sequence = 0
+        self.sent = list(sent)
+
+    def stamped(self, request: Any, sequence: int | None = None) -> Any:
+        """Return the request with the session's stamp, under the next number or another one."""
+        copy = type(request)()
+        copy.CopyFrom(request)
+        copy.stamp.session = self.opened.session
+        copy.stamp.sequence = self.sequence + 1 if sequence is None else sequence
+        return copy
+
+    def send(self, request: Any) -> Any:
+        """Return the answer to the next request."""
+        stamped = self.stamped(request)
+        return self.taken(stamped, self.client.call(self.client.contract.method, stamped))
+
+    def taken(self, request: Any, answer: Any) -> Any:
+        """Check the answer to the next request and return it."""
+        self.sequence += 1
+        if answer.sequence != self.sequence or not answer.HasField("sequence"):
+            seen = answer.sequence if answer.HasField("sequence") else "absent"
+            raise CheckError(f"sequence is {seen}, expected the request's {self.sequence}")
+        self.sent.append(request)
+        self.client.contract.check(request, answer, self.sent)
+        return answer
+
+    def read(self, method: str, request: Any, whole: Any) -> Any:
+        """Return the merged parts that a read answers."""
+        request.stamp.session = self.opened.session
+        return merged(self.client.call(method, request), whole)
+
+    def state(self) -> Any:
+        """Return what GetState answers."""
+        return self.read("GetState", session_pb2.GetStateRequest(), self.client.contract.state())
+
+    def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
+        """Return the session saved."""
+        request = session_pb2.CheckpointSessionRequest()
+        request.stamp.session = self.opened.session
+        return list(self.client.call("CheckpointSession", request))
+
+    def restored(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> Session:
+        """Return the new session that a checkpoint of this one makes."""
+        return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self.sent)
+
+
+def expect(field: str, seen: object, wanted: object) -> None:
+    """Raise CheckError where a field's value is not the one that is wanted."""
+    if seen != wanted:
+        raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
+
+
+def expect_same(what: str, seen: Message, wanted: Message) -> None:
+    """Raise CheckError where messages differ in anything but what was measured."""
+    found = _difference(seen, wanted, "")
+    if found:
+        raise CheckError(f"{what}: {found}")
+
+
+def refused(
+    call: Callable[[], object], code: str, reason: str, field: str = "", **metadata: str
+) -> None:
+    """Raise CheckError where a call is not refused so; `field` begins the path that is named."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        said = error.code().name if isinstance(error, grpc.Call) else str(error)
+        if said == "UNIMPLEMENTED":
+            raise
+        expect("the status", said, code)
+        info, bad = _details(error)
+        expect("ErrorInfo.reason", info.reason, reason)
+        for name, value in metadata.items():
+            expect(f"ErrorInfo.metadata[{name}]", info.metadata.get(name), value)
+        named = [each.field for each in bad.field_violations]
+        if field and not any(each.startswith(field) for each in named):
+            raise CheckError(f"BadRequest names {named}, expected {field}") from None
+        return
+    raise CheckError(f"the request is accepted, expected {code} with {reason}")
+
+
+def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    with contextlib.suppress(ValueError):
+        status = rpc_status.from_call(error)
+        for detail in status.details if status is not None else ():
+            detail.Unpack(info)
+            detail.Unpack(bad)
+    return info, bad
+
+
+def _difference(seen: Any, wanted: Any, path: str) -> str:
+    """Return the first field that differs, "" where none does."""
+    for field in seen.DESCRIPTOR.fields:
+        if field.name in MEASURED:
+            continue
+        here = f"{path}.{field.name}" if path else field.name
+        one, other = getattr(seen, field.name), getattr(wanted, field.name)
+        if field.has_presence and seen.HasField(field.name) != wanted.HasField(field.name):
+            is_set = seen.HasField(field.name)
+            return f"{here} is {_short(one) if is_set else 'absent'}, expected " + (
+                "it absent" if is_set else _short(other)
+            )
+        if field.message_type is None or field.message_type.GetOptions().map_entry:
+            if one != other:
+                return f"{here} is {_short(one)}, expected {_short(other)}"
+            continue
+        if field.is_repeated and len(one) != len(other):
+            return f"{here} holds {len(one)}, expected {len(other)}"
+        pairs = zip(one, other, strict=True) if field.is_repeated else [(one, other)]
+        for index, (left, right) in enumerate(pairs):
+            place = f"{here}[{index}]" if field.is_repeated else here
+            found = _difference(left, right, place) if left != right else ""
+            if found:
+                return found
+    return ""
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split()) or "empty"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a check; `why` says what was expected and what came."""
+
+    level: int
+    check: str
+    result: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of all checks of the service at an address."""
+
+    address: str
+    contract: Contract
+    results: Sequence[Result]
+
+    @property
+    def level(self) -> int:
+        """Return the highest level reached, 0 for none."""
+        missed = [each.level for each in self.results if each.result != PASSED]
+        return min(missed, default=len(self.contract.levels) + 1) - 1
+
+    @property
+    def sentence(self) -> str:
+        """Return what it comes to, for people."""
+        reached, service = self.level, self.contract.service
+        if not reached:
+            return f"{self.address} does not reach level 1 of the {service} contract"
+        enough = self.contract.levels[reached - 1].enough_for
+        return f"{self.address} reaches level {reached} of the {service} contract: {enough}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "address": self.address,
+            "contract": self.contract.service,
+            "level": self.level,
+            "levels": [asdict(each) for each in self.contract.levels],
+            "checks": [asdict(each) for each in self.results],
+        }
+
+
+def run_checks(contract: Contract, channel: grpc.Channel, address: str) -> Report:
+    """Run all checks of a contract. Raises BackendError where nobody answers."""
+    client = Client(contract, channel)
+    try:
+        client.call("DeleteSession", session_pb2.DeleteSessionRequest(session="nobody's"))
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
+            text = f"the {contract.service} at {address} answers {describe(error)}"
+            raise BackendError(text) from error
+    results = [_result(each, client) for each in sorted(contract.checks, key=lambda it: it.level)]
+    return Report(address=address, contract=contract, results=results)
+
+
+def _result(check: Check, client: Client) -> Result:
+    result, why = PASSED, ""
+    try:
+        check.run(client)
+    except (CheckError, AnswerError) as error:
+        result, why = FAILED, str(error)
+    except NotServedError as error:
+        result, why = NOT_SERVED, str(error)
+    except grpc.RpcError as error:
+        unserved = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+        result, why = NOT_SERVED if unserved else FAILED, f"the service answers {describe(error)}"
+    finally:
+        client.close()
+    return Result(level=check.level, check=check.name, result=result, why=why)

@@ -1,0 +1,480 @@
+"""What a scheduler must do, in small clusters; where several nodes would do, it may take any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from replay.conform.contract import (
+    Check,
+    CheckError,
+    Client,
+    Contract,
+    Level,
+    NotServedError,
+    expect,
+    expect_same,
+    refused,
+)
+from replay.conform.contract_session import session_checks
+from replay.results.attempts import one_by_one
+from replay.world.answers import check_outcomes
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
+
+SECOND_NS = 1_000_000_000
+TICKS_MAX = 50
+"""How many ticks a pod may take to be tried again."""
+BIND = scheduler_pb2.REFUSAL_STAGE_BIND
+DELETE_VICTIM = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
+Event, Outcome = scheduler_pb2.Event, scheduler_pb2.Outcome
+
+
+def node(name: str, cpu: int, taint: str = "", **labels: str) -> Event:
+    """Return the event that a node of so many cores is there."""
+    made = node_pb2.Node(metadata=meta_pb2.ObjectMeta(name=name, uid=f"uid-{name}", labels=labels))
+    made.metadata.labels["kubernetes.io/hostname"] = name
+    for held in (made.status.capacity, made.status.allocatable):
+        held.update({"cpu": str(cpu), "memory": "64Gi", "pods": "110"})
+    if taint:
+        made.spec.taints.add(key=taint, effect="NoSchedule")
+    return Event(add=object_pb2.KubernetesObject(node=made))
+
+
+def pod(name: str, cpu: int, priority: int = 0, on: str = "", **spec: Any) -> Event:
+    """Return the event that a pod is there, pending or `on` a node."""
+    meta = meta_pb2.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}")
+    made = pod_pb2.Pod(metadata=meta, spec=pod_pb2.PodSpec(priority=priority, node_name=on, **spec))
+    made.spec.scheduler_name = "default-scheduler"
+    container = made.spec.containers.add(name="c", image="image")
+    container.resources.requests.update({"cpu": str(cpu), "memory": "1Gi"})
+    return Event(add=object_pb2.KubernetesObject(pod=made))
+
+
+def gone(name: str, kind: str = "Pod") -> Event:
+    """Return the event that an object has gone."""
+    namespace = "default" if kind == "Pod" else ""
+    ref = meta_pb2.ObjectReference(kind=kind, namespace=namespace, name=name, uid=f"uid-{name}")
+    return Event(remove=ref)
+
+
+def round_at(second: float, *events: Event, **more: Any) -> scheduler_pb2.Round:
+    """Return a round whose events all happen at its time."""
+    made = scheduler_pb2.Round(at_ns=int(second * SECOND_NS), events=events, **more)
+    for event in made.events:
+        event.at_ns = made.at_ns
+    return made
+
+
+class World:
+    """A session whose outcomes are carried out, which the next round then reports.
+
+    The bindings of pods that are in `refuses` are refused, each once. `host` has the nodes of the
+    pods that were bound.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.session = client.session()
+        self.refuses: set[str] = set()
+        self.host: dict[str, str] = {}
+        self._outcomes: list[Outcome] = []
+        self._wakeup_ns: int | None = None
+
+    def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
+        """Run a round, in parts where the scheduler leaves pods, and return what was decided."""
+        answers, patches = self._carry_out()
+        asked = round_at(second, *patches, *events, answers=answers, **more)
+        self._outcomes = []
+        while True:
+            answer = self.session.send(pb.RunRoundRequest(round=asked))
+            (outcomes,) = answer.outcomes
+            decided = list(one_by_one(outcomes))
+            if asked.HasField("max_pods") and len(decided) > asked.max_pods:
+                raise CheckError(f"outcomes are of {len(decided)} pods, expected max_pods")
+            self._outcomes += decided
+            if not outcomes.more:
+                break
+            asked = round_at(second, **more)
+        found = outcomes.HasField("next_wakeup_ns")
+        self._wakeup_ns = outcomes.next_wakeup_ns if found else None
+        return self._outcomes
+
+    def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:
+        """Return what is decided of a pod: now, or after ticks at the times that were asked for."""
+        for _ in range(TICKS_MAX):
+            for each in decided:
+                if each.pop.uid == f"uid-{name}":
+                    return each
+            if self._wakeup_ns is None:
+                break
+            tick = Event()
+            tick.tick.SetInParent()
+            decided = self.round(self._wakeup_ns / SECOND_NS, tick)
+        raise CheckError(f"outcomes and next_wakeup_ns: pod {name} is not tried, expected a try")
+
+    def _carry_out(self) -> tuple[list[scheduler_pb2.Answer], list[Event]]:
+        answers, patches = [], []
+        for outcome in self._outcomes:
+            answer = scheduler_pb2.Answer(pop=outcome.pop)
+            name = outcome.pop.uid.removeprefix("uid-")
+            if outcome.HasField("bind") and name in self.refuses:
+                self.refuses.discard(name)
+                answer.refused, answer.message = BIND, "refused by the check"
+            elif outcome.HasField("bind"):
+                self.host[name] = outcome.bind.node_name
+                patches.append(Event(patch=scheduler_pb2.PodPatch(node_name=self.host[name])))
+                patches[-1].patch.pod.CopyFrom(gone(name).remove)
+            elif outcome.unschedulable.HasField("preemption") and name in self.refuses:
+                self.refuses.discard(name)
+                answer.refused, answer.message = DELETE_VICTIM, "refused by the check"
+                answer.victim.CopyFrom(outcome.unschedulable.preemption.victims[0].pod)
+            answers.append(answer)
+        return answers, patches
+
+
+def bound(decided: Iterable[Outcome]) -> dict[str, str]:
+    """Return the nodes of the pods that are bound."""
+    binds = (each for each in decided if each.HasField("bind"))
+    return {each.pop.uid.removeprefix("uid-"): each.bind.node_name for each in binds}
+
+
+# Level 1
+
+
+def places_a_pod_where_it_fits(client: Client) -> None:
+    """On the one node that has room, is not tainted or cordoned, and is selected."""
+    cordoned = node("cordoned", 64)
+    cordoned.add.node.spec.unschedulable = True
+    world = World(client)
+    nodes = [node("small", 2), node("tainted", 64, taint="gpu", disk="ssd"), cordoned]
+    expect("outcomes", world.round(0, *nodes, node("large", 8)), [])
+    for name, wanted, event in (
+        ("big", "large", pod("big", 7)),
+        ("tolerant", "tainted", pod("tolerant", 9, tolerations=[{"operator": "Exists"}])),
+        ("choosy", "small", pod("choosy", 1, node_selector={"kubernetes.io/hostname": "small"})),
+        ("wide", None, pod("wide", 2)),
+    ):
+        expect(f"bind.node_name of {name}", bound(world.round(1, event)).get(name), wanted)
+
+
+def gives_room_once(client: Client) -> None:
+    """Of two pods with room for one, the other waits until the first one has gone."""
+    world = World(client)
+    first = bound(world.round(0, node("n", 2), pod("a", 2), pod("b", 2)))
+    expect("pods bound to a node with room for one", len(first), 1)
+    (one,) = first
+    other = "b" if one == "a" else "a"
+    outcome = world.tried(other, world.round(5, gone(one)))
+    expect(f"bind of {other} once {one} has gone", bound([outcome]), {other: "n"})
+
+
+def knows_pods_and_nodes_as_they_are(client: Client) -> None:
+    """Pods that came bound take room, changed nodes have theirs, and those gone take no pod."""
+    world = World(client)
+    expect("binds on a full node", bound(world.round(0, node("n", 2), pod("old", 2, on="n"))), {})
+    expect("binds on a full node", bound(world.round(1, pod("a", 2))), {})
+    larger = Event(update=node("n", 4).add)
+    outcome = world.tried("a", world.round(20, larger))
+    expect("bind of a on a larger node", bound([outcome]), {"a": "n"})
+    expect("binds on a node gone", bound(world.round(3600, gone("n", "Node"), pod("b", 1))), {})
+
+
+def forgets_a_pod_that_has_gone(client: Client) -> None:
+    """One that waited is not tried again; an unknown object may go."""
+    world = World(client)
+    world.round(0, gone("nobody"), gone("nowhere", "Node"), node("n", 2), pod("a", 4))
+    outcome = world.tried("b", world.round(5, gone("a"), node("m", 8), pod("b", 8)))
+    expect("bind of b", bound([outcome]), {"b": "m"})
+
+
+def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
+    """On that node or another one; its room there is free meanwhile."""
+    world = World(client)
+    world.refuses.add("a")
+    expect("bind of a", bound(world.round(0, node("n", 2), pod("a", 2))), {"a": "n"})
+    outcome = world.tried("a", world.round(1, node("m", 2)))
+    expect("the pod is bound again", list(bound([outcome])), ["a"])
+    outcome = world.tried("b", world.round(3600, pod("b", 2)))
+    expect("the room of a refused binding is free", list(bound([outcome])), ["b"])
+
+
+def takes_events_in_parts(client: Client) -> None:
+    """Rounds of events only take no pod; what follows is as if all had come in one message."""
+    whole, parts = World(client), World(client)
+    events = [*(node(f"n{each}", each) for each in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
+    wanted = whole.round(0, *events)
+    for event in events[:-1]:
+        expect("outcomes of events only", parts.round(0, event, events_only=True), [])
+    seen = parts.round(0, events[-1])
+    expect("outcomes after events in parts", len(seen), len(wanted))
+    for one, other in zip(seen, wanted, strict=True):
+        expect_same("an outcome after events in parts", one, other)
+
+
+def takes_as_many_pods_as_it_may(client: Client) -> None:
+    """max_pods bounds an answer; `more` says that pods are left, and none is lost or taken twice."""
+    world = World(client)
+    pods = [pod(f"p{number}", 1) for number in range(5)]
+    decided = world.round(0, node("n", 4), *pods, max_pods=2)
+    expect("pods bound in parts of two", len(bound(decided)), 4)
+    expect("pods tried in parts of two", len({each.pop.uid for each in decided}), 5)
+
+
+# Level 2
+
+
+def says_why_in_kube_schedulers_words(client: Client) -> None:
+    """The message counts nodes by reasons; plugins are named."""
+    world = World(client)
+    verdict = world.tried("a", world.round(0, pod("a", 1))).unschedulable
+    expect("message", verdict.message, "no nodes available to schedule pods")
+    nodes = (node("n", 2), node("m", 2), node("tainted", 64, taint="gpu"))
+    verdict = world.tried("b", world.round(1, *nodes, pod("b", 4))).unschedulable
+    start = "0/3 nodes are available: "
+    words = ("2 Insufficient cpu", "1 node(s) had untolerated taint")
+    if not verdict.message.startswith(start) or not all(each in verdict.message for each in words):
+        raise CheckError(f"message is {verdict.message!r}, expected {start!r} with {words}")
+    expect("unschedulable_plugins is set", bool(verdict.unschedulable_plugins), wanted=True)
+    counts = {each.reason: each.nodes for each in verdict.reasons}
+    expect("reasons[Insufficient cpu].nodes", counts.get("Insufficient cpu"), 2)
+    expect("nodes of all reasons", sum(counts.values()), 3)
+
+
+def counts_attempts_and_nodes(client: Client) -> None:
+    """From the first attempt on, with the time at which the pod came."""
+    world = World(client)
+    outcome = world.tried("a", world.round(1, node("n", 2), pod("a", 4)))
+    expect("attempts", outcome.attempts, 1)
+    again = world.tried("a", world.round(60, node("m", 8)))
+    expect("attempts", again.attempts, 2)
+    expect("first_enqueued_ns", again.first_enqueued_ns, SECOND_NS)
+    expect("pop.cycle grows", again.pop.cycle > outcome.pop.cycle, wanted=True)
+    expect("bind.evaluated_nodes and feasible_nodes", _counts(again), (2, 1))
+
+
+def _counts(outcome: Outcome) -> tuple[int, int]:
+    return outcome.bind.evaluated_nodes, outcome.bind.feasible_nodes
+
+
+# Level 3
+
+
+def _preemption(world: World, outcome: Outcome, victims: set[str]) -> str:
+    """Return the node of a preemption, whose victims must be these."""
+    verdict = outcome.unschedulable
+    expect("preemption is set", verdict.HasField("preemption"), wanted=True)
+    names = {each.pod.uid.removeprefix("uid-") for each in verdict.preemption.victims}
+    expect("preemption.victims", names, victims)
+    expect("nominated_node_name", verdict.nominated_node_name, verdict.preemption.node_name)
+    return verdict.preemption.node_name
+
+
+def preempts_pods_of_lower_priority(client: Client) -> None:
+    """As few as make room; the pod is nominated, and bound there once they have gone."""
+    world = World(client)
+    pods = [pod("low", 2, 1, on="n"), pod("mid", 1, 5, on="n"), pod("top", 1, 9, on="n")]
+    outcome = world.tried("high", world.round(0, node("n", 4), *pods, pod("high", 2, 9)))
+    expect("preemption.node_name", _preemption(world, outcome, {"low"}), "n")
+    late = world.round(1, gone("low"), pod("late", 2, 1))
+    outcome = world.tried("high", late)
+    expect("bind of the preemptor", bound([outcome]), {"high": "n"})
+    expect("bind of a lower pod that came meanwhile", "late" in world.host | bound(late), False)
+
+
+def preempts_no_pod_of_its_own_priority(client: Client) -> None:
+    """Nor any for a pod whose preemptionPolicy is Never, or where it would not help."""
+    never = pod("never", 2, 9, preemption_policy="Never")
+    for name, event in (("equal", pod("equal", 2, 5)), ("never", never), ("vast", pod("vast", 64, 9))):
+        world = World(client)
+        old = pod("old", 2, 5, on="n")
+        verdict = world.tried(name, world.round(0, node("n", 2), old, event)).unschedulable
+        expect(f"preemption for {name} is set", verdict.HasField("preemption"), wanted=False)
+
+
+def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
+    """The pod is not lost: it is bound once there is room after all."""
+    world = World(client)
+    world.refuses.add("high")
+    low = pod("low", 2, 1, on="n")
+    outcome = world.tried("high", world.round(0, node("n", 2), low, pod("high", 2, 9)))
+    _preemption(world, outcome, {"low"})
+    decided = bound(world.round(1))
+    expect("binds without room", decided, {})
+    outcome = world.tried("high", world.round(30, gone("low")))
+    expect("bind of the preemptor", bound([outcome]), {"high": "n"})
+
+
+# Level 4
+
+
+def evaluates_a_pending_pod(client: Client) -> None:
+    """Every verdict, which changes nothing; an unknown pod is not found."""
+    world = World(client)
+    world.round(0, node("n", 2), node("m", 8), pod("a", 4), events_only=True)
+
+    def evaluated(uid: str) -> scheduler_pb2.Evaluation:
+        request = pb.EvaluatePodRequest(pod=meta_pb2.ObjectReference(uid=uid))
+        answer = world.session.read("EvaluatePod", request, pb.EvaluatePodResponse())
+        found: scheduler_pb2.Evaluation = answer.evaluation
+        return found
+
+    found = evaluated("uid-a")
+    expect("evaluation.host", found.host, "m")
+    expect("evaluation.feasible_nodes", found.feasible_nodes, 1)
+    refusals = {each.node_name: each.HasField("refusal") for each in found.nodes}
+    expect("evaluation.nodes that are refused", refusals, {"m": False, "n": True})
+    refused(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")
+    (outcome,) = world.round(0)
+    expect("attempts after EvaluatePod", (outcome.attempts, bound([outcome])), (1, {"a": "m"}))
+
+
+def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
+    """In GetState."""
+    world = World(client)
+    world.round(0, node("n", 2), pod("a", 2), pod("b", 8))
+    state = world.session.state().state
+    kinds = sorted(each.WhichOneof("object") for each in state.objects)
+    expect("state.objects", kinds, ["node", "pod", "pod"])
+    assumed = [(each.pop.uid, each.node_name) for each in state.assumed]
+    expect("state.assumed", assumed, [("uid-a", "n")])
+    places = {each.pod.uid for each in state.queue.entries}
+    expect("state.queue.entries has the pod that waits", "uid-b" in places, wanted=True)
+
+
+# Level 5
+
+
+def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
+    """For as long as every pod is bound; what is left is not taken."""
+    windowed, plain = World(client), World(client)
+    if not windowed.session.opened.windows:
+        raise NotServedError("Session.windows is false")
+    coming = [(1, pod("a", 1)), (2, pod("b", 2)), (3, pod("c", 99)), (4, pod("d", 1))]
+    for world in (windowed, plain):
+        world.round(0, node("n", 8))
+    wanted = [plain.round(second, event) for second, event in coming[:3]]
+    request = pb.RunRoundRequest(round=round_at(*coming[0]))
+    for (before, told), (second, event) in zip(coming, coming[1:], strict=False):
+        confirmed = Event(at_ns=before * SECOND_NS, patch=scheduler_pb2.PodPatch(node_name=""))
+        confirmed.patch.pod.CopyFrom(gone(told.add.pod.metadata.name).remove)
+        request.window.add(confirmations=[confirmed], round=round_at(second, event))
+    answer = windowed.session.send(request)
+    goes_on = [each.goes_on for each in answer.outcomes]
+    expect("goes_on of the outcomes", goes_on, [True, True, False])
+    for outcomes, other in zip(answer.outcomes, wanted, strict=True):
+        seen = list(one_by_one(outcomes))
+        expect("outcomes of a round of a window", len(seen), len(other))
+        for each, single in zip(seen, other, strict=True):
+            expect_same("an outcome of a window", each, single)
+    (last,) = (each for each in windowed.round(4, coming[3][1]) if each.pop.uid == "uid-d")
+    expect("bind after a window", bound([last]), {"d": "n"})
+
+
+# The contract
+
+
+class _Known:
+    """What a scheduler has been sent."""
+
+    def __init__(self, requests: Iterable[pb.RunRoundRequest]) -> None:
+        self._found: set[tuple[str, str]] = set()
+        for request in requests:
+            for round_ in (request.round, *(each.round for each in request.window)):
+                for event in round_.events:
+                    self._take(event)
+
+    def _take(self, event: Event) -> None:
+        for thing in (event.add, event.update):
+            if thing.HasField("pod"):
+                self._found.add(("Pod", thing.pod.metadata.uid))
+            elif thing.HasField("node"):
+                self._found.add(("Node", thing.node.metadata.name))
+        removed = event.remove
+        self._found.discard((removed.kind, removed.uid if removed.kind == "Pod" else removed.name))
+
+    def has_pod(self, uid: str) -> bool:
+        return ("Pod", uid) in self._found
+
+    def has_node(self, name: str) -> bool:
+        return ("Node", name) in self._found
+
+
+def _check(request: Any, answer: Any, sent: Sequence[Any]) -> None:
+    rounds = [request.round, *(each.round for each in request.window)]
+    if not 1 <= len(answer.outcomes) <= len(rounds):
+        seen = len(answer.outcomes)
+        raise CheckError(f"outcomes holds {seen}, expected one for each of {len(rounds)} rounds")
+    known = _Known(sent)
+    for index, outcomes in enumerate(answer.outcomes):
+        is_followed = index + 1 < len(rounds)
+        check_outcomes(outcomes, rounds[index].at_ns, known, is_followed=is_followed)
+
+
+def _story() -> list[pb.RunRoundRequest]:
+    rounds = [
+        round_at(1, node("n", 2), pod("a", 2), pod("b", 2)),
+        round_at(2, node("m", 4), pod("c", 3)),
+        round_at(40, gone("a"), pod("d", 1, 9)),
+        round_at(600, Event(update=node("n", 8).add)),
+    ]
+    return [pb.RunRoundRequest(round=each) for each in rounds]
+
+
+def _malformed() -> dict[str, pb.RunRoundRequest]:
+    nameless = pod("x", 1)
+    nameless.add.pod.metadata.uid = ""
+    answer = scheduler_pb2.Answer(refused=BIND)
+    return {
+        "round": pb.RunRoundRequest(),
+        "round.events[1]": pb.RunRoundRequest(round=round_at(0, node("x", 64), Event())),
+        "round.events[2]": pb.RunRoundRequest(
+            round=round_at(0, node("x", 64), pod("y", 1), nameless)
+        ),
+        "round.answers[0].pop": pb.RunRoundRequest(
+            round=round_at(0, node("x", 64), answers=[answer])
+        ),
+    }
+
+
+LEVELS = (
+    Level("places pods", "`replay`, `sweep` and what reads runs, such as `report` and `get`"),
+    Level("gives reasons", "the same, with reasons in the log and in `report`; safe retries"),
+    Level("preempts", "the same for workloads with priorities, and `compare` of such runs"),
+    Level("checkpoints and reads", "also `replay --compare-recorded` and `explain`"),
+    Level("windows and the stream", "everything, at the least number of messages"),
+)
+_CHECKS = (
+    (
+        places_a_pod_where_it_fits,
+        gives_room_once,
+        knows_pods_and_nodes_as_they_are,
+        forgets_a_pod_that_has_gone,
+        tries_a_pod_again_whose_binding_was_refused,
+        takes_events_in_parts,
+        takes_as_many_pods_as_it_may,
+    ),
+    (says_why_in_kube_schedulers_words, counts_attempts_and_nodes),
+    (
+        preempts_pods_of_lower_priority,
+        preempts_no_pod_of_its_own_priority,
+        goes_on_where_a_victim_cannot_be_deleted,
+    ),
+    (evaluates_a_pending_pod, shows_objects_queue_and_what_is_assumed),
+    (runs_a_window_as_rounds_one_by_one,),
+)
+SCHEDULER = Contract(
+    service="scheduler",
+    stub=scheduler_service_pb2_grpc.SchedulerServiceStub,
+    create=pb.CreateSessionRequest,
+    method="RunRound",
+    state=pb.GetStateResponse,
+    check=_check,
+    story=_story,
+    malformed=_malformed,
+    levels=LEVELS,
+    checks=[
+        *session_checks(stream_level=5),
+        *(Check(level, run) for level, runs in enumerate(_CHECKS, 1) for run in runs),
+    ],
+)
