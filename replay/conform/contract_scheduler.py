@@ -146,12 +146,13 @@ def places_a_pod_where_it_fits(client: Client) -> None:
     """On the one node that has room, is not tainted or cordoned, and is selected."""
     cordoned = node("cordoned", 64)
     cordoned.add.node.spec.unschedulable = True
+    gpu = {"key": "gpu", "operator": "Exists"}
     world = World(client)
     nodes = [node("small", 2), node("tainted", 64, taint="gpu", disk="ssd"), cordoned]
     expect("outcomes", world.round(0, *nodes, node("large", 8)), [])
     for name, wanted, event in (
         ("big", "large", pod("big", 7)),
-        ("tolerant", "tainted", pod("tolerant", 9, tolerations=[{"operator": "Exists"}])),
+        ("tolerant", "tainted", pod("tolerant", 9, tolerations=[gpu])),
         ("choosy", "small", pod("choosy", 1, node_selector={"kubernetes.io/hostname": "small"})),
         ("wide", None, pod("wide", 2)),
     ):
@@ -285,7 +286,11 @@ def preempts_pods_of_lower_priority(client: Client) -> None:
 def preempts_no_pod_of_its_own_priority(client: Client) -> None:
     """Nor any for a pod whose preemptionPolicy is Never, or where it would not help."""
     never = pod("never", 2, 9, preemption_policy="Never")
-    for name, event in (("equal", pod("equal", 2, 5)), ("never", never), ("vast", pod("vast", 64, 9))):
+    for name, event in (
+        ("equal", pod("equal", 2, 5)),
+        ("never", never),
+        ("vast", pod("vast", 64, 9)),
+    ):
         world = World(client)
         old = pod("old", 2, 5, on="n")
         verdict = world.tried(name, world.round(0, node("n", 2), old, event)).unschedulable

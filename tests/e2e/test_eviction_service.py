@@ -315,6 +315,16 @@ def test_the_service_answers_health_checks_and_reflection(channel: grpc.Channel)
         )
     )
     assert FULL_NAME in {each.name for each in listed.list_services_response.service}
+    today = channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )
+    asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    assert next(today(asked, timeout=DEADLINE_S)).list_services_response == (
+        listed.list_services_response
+    )
+    assert "grpc.reflection.v1.ServerReflection" in str(listed)
 
 
 def test_sigterm_ends_the_service_with_exit_code_0() -> None:

@@ -296,8 +296,44 @@ def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
 
 
 @pytest.mark.parametrize(
+    ("round_", "field"),
+    [
+        ({"at_ns": 1, "max_pods": 0}, "round.max_pods"),
+        (
+            {"at_ns": 1, "answers": [{"pop": {"uid": "u"}, "refused": 0}]},
+            "round.answers[0].refused",
+        ),
+        (
+            {"at_ns": 1, "answers": [{"pop": {"uid": "u"}, "refused": 9}]},
+            "round.answers[0].refused",
+        ),
+        ({"at_ns": 1, "answers": [{}]}, "round.answers[0].pop.uid"),
+        ({"at_ns": 1, "events": [{"at_ns": 1, "remove": {}}]}, "round.events[0].remove.kind"),
+        (
+            {"at_ns": 1, "events": [{"at_ns": 1, "remove": {"kind": "Node", "uid": "u"}}]},
+            "round.events[0].remove.name",
+        ),
+        ({"at_ns": 1, "recorded": [{"attempt": 1}]}, "round.recorded[0].pod.uid"),
+        ({"at_ns": 1, "recorded": [{"pod": {"uid": "u"}}]}, "round.recorded[0].attempt"),
+    ],
+)
+def test_a_round_that_cannot_be_read_is_refused_by_its_field(
+    caller: Caller, round_: dict[str, Any], field: str
+) -> None:
+    """And nothing of it is taken: the same number is free for another one."""
+    caller.sequence = 1
+    request = caller.request(ParseDict(round_, scheduler_pb2.Round()))
+    with pytest.raises(grpc.RpcError) as caught:
+        caller.stub.RunRound(request, timeout=10)
+    assert field_of(caught.value) == field
+    caller.sequence = 0
+    caller.tell(1)
+
+
+@pytest.mark.parametrize(
     ("foreseen", "field"),
     [
+        ({"confirmations": []}, "window[0].round"),
         ({"round": {"at_ns": 6, "answers": [{"pop": {"uid": "u"}}]}}, "window[0].round"),
         ({"round": {"at_ns": 6, "events_only": True}}, "window[0].round"),
         ({"round": {"at_ns": 4, "events": [{"at_ns": 4, "tick": {}}]}}, "window[0].round"),
@@ -307,7 +343,10 @@ def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
         ),
         ({"round": {"at_ns": 6, "events": [{"at_ns": 6}]}}, "window[0].round.events[0].event"),
     ],
-    ids=["answers", "no pods taken", "going back", "a confirmation that is no patch", "no event"],
+    ids=[
+        *("no round", "answers", "no pods taken", "going back"),
+        *("a confirmation that is no patch", "no event"),
+    ],
 )
 def test_a_window_that_cannot_be_read_is_refused_as_a_whole(
     caller: Caller, foreseen: dict[str, Any], field: str
@@ -340,6 +379,30 @@ def test_deleting_names_a_session(caller: Caller) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(), timeout=10)
     assert field_of(caught.value) == "session"
+
+
+def test_a_pod_that_the_session_does_not_have_is_judged(caller: Caller) -> None:
+    """As if it were pending; nothing of it stays, and one that is there is asked for by its uid."""
+    bound = scheduler_pb2.Event()
+    bound.add.pod.CopyFrom(pod("bound", "1", node_name="node-1"))
+    caller.tell(0, add_node("node-1", "4"), bound)
+
+    def asked(message: pod_pb2.Pod, **more: object) -> scheduler_pb2.Evaluation:
+        request = service_pb2.EvaluatePodRequest(stamp=caller.stamp, new_pod=message, **more)  # type: ignore[arg-type] # as given
+        parts = caller.stub.EvaluatePod(request, timeout=10)
+        return merged(parts, service_pb2.EvaluatePodResponse()).evaluation
+
+    assert asked(pod("small", "3")).host == "node-1"
+    assert "Insufficient cpu" in asked(pod("large", "4")).fit_error
+    assert [each.pod.metadata.uid for each in caller.state().objects if each.HasField("pod")] == [
+        "uid-bound"
+    ]
+    with pytest.raises(grpc.RpcError) as caught:
+        asked(pod("bound", "1"))
+    assert field_of(caught.value) == "new_pod.metadata.uid"
+    with pytest.raises(grpc.RpcError) as caught:
+        asked(pod("small", "1"), pod={"uid": "uid-small"})
+    assert field_of(caught.value) == "pod"
 
 
 def evaluated(caller: Caller, uid: str, **wanted: int) -> service_pb2.EvaluatePodResponse:

@@ -138,7 +138,8 @@ class Cluster {
     }
     const counted = [...reasons].map(([reason, nodes]) => `${nodes} ${reason}`).sort();
     return { unschedulable: {
-      message: `0/${evaluated} nodes are available: ${counted.join(', ')}.`,
+      message: evaluated ? `0/${evaluated} nodes are available: ${counted.join(', ')}.`
+        : 'no nodes available to schedule pods',
       unschedulable_plugins: [...plugins].sort(),
       reasons: [...reasons].map(([reason, nodes]) => ({ reason, nodes }))
         .sort((a, b) => b.nodes - a.nodes),

@@ -1,0 +1,171 @@
+"""Schedulers of a few lines in place of ours: what the smallest one needs, and what goes round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from replay.results.run_directory import RunDirectory
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
+from tests.e2e.commands import LOOP, reprieve
+
+CLUSTER = """
+apiVersion: v1
+kind: Node
+metadata: {name: node-a}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: node-b}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: runs, namespace: default}
+spec: {nodeName: node-b, containers: [{name: c}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: comes, namespace: default}
+spec: {%scontainers: [{name: c}]}
+"""
+GATED = "schedulingGates: [{name: wait}], "
+Decide = Callable[[scheduler_pb2.Outcome], None]
+
+
+class Small(scheduler_service_pb2_grpc.SchedulerServiceServicer):
+    """Serves RunRound alone, by `decide` for the pods that come and, `again`, with each round.
+
+    `answers` are those that it was sent.
+    """
+
+    def __init__(self, decide: Decide, *, again: bool = False) -> None:
+        self._decide = decide
+        self._again = again
+        self._pending: list[str] = []
+        self._cycle = 0
+        self.answers: list[scheduler_pb2.Answer] = []
+
+    def CreateSession(  # noqa: N802 - gRPC's name
+        self, request: rpc.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> rpc.Session:
+        """Start the only session."""
+        del request, context
+        return rpc.Session(session="small")
+
+    def RunRound(  # noqa: N802 - gRPC's name
+        self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
+    ) -> rpc.RunRoundResponse:
+        """Decide about what has come."""
+        del context
+        round_, outcomes = request.round, scheduler_pb2.RoundOutcomes()
+        self.answers.extend(round_.answers)
+        self._pending += [each.metadata.uid for each in _pending(round_)]
+        for uid in self._pending:
+            self._cycle += 1
+            outcome = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
+            outcome.pop.uid, outcome.pop.cycle = uid, self._cycle
+            self._decide(outcome)
+        if not self._again:
+            self._pending = []
+        return rpc.RunRoundResponse(outcomes=[outcomes], sequence=request.stamp.sequence)
+
+
+def _pending(round_: scheduler_pb2.Round) -> Iterator[pod_pb2.Pod]:
+    for event in round_.events:
+        if event.add.HasField("pod") and not event.add.pod.spec.node_name:
+            yield event.add.pod
+
+
+@contextmanager
+def served(scheduler: Small) -> Iterator[tuple[str, ...]]:
+    """Serve a scheduler; yield the options that put it in place of ours."""
+    server = grpc.server(ThreadPoolExecutor(2))
+    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(scheduler, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield "--scheduler", f"127.0.0.1:{port}", "--no-eviction", "--run", "run"
+    finally:
+        server.stop(0).wait()
+
+
+@pytest.fixture
+def trace(tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """Write the cluster."""
+    (tmp_path / "cluster.yaml").write_text(CLUSTER % getattr(request, "param", ""))
+    return "cluster.yaml"
+
+
+def observed(folder: Path, kind: str) -> list[str]:
+    """Return the pods of which the run's log has such decisions."""
+    decisions = RunDirectory.open(folder / "run").decisions()
+    return [
+        each.observed.object.name
+        for each in decisions
+        if each.observed.WhichOneof("observed") == kind
+    ]
+
+
+def test_run_round_alone_is_enough(tmp_path: Path, trace: str) -> None:
+    """Where the stream is not served, rounds go by the unary RPC, and none is lost."""
+
+    def decide(outcome: scheduler_pb2.Outcome) -> None:
+        outcome.bind.node_name = "node-a"
+
+    small = Small(decide)  # type: ignore[abstract] # gRPC refuses the others
+    with served(small) as options:
+        reprieve(tmp_path, "replay", trace, *options)
+    assert observed(tmp_path, "scheduled") == ["comes"]
+    assert [answer.pop.cycle for answer in small.answers] == [1]
+
+
+@pytest.mark.parametrize("trace", [GATED], indirect=True)
+def test_a_loop_is_named_with_the_last_refusal(tmp_path: Path, trace: str) -> None:
+    """A gated pod that is bound again and again: the API server's words say why that never ends."""
+
+    def decide(outcome: scheduler_pb2.Outcome) -> None:
+        outcome.bind.node_name = "node-a"
+
+    with served(Small(decide, again=True)) as options:  # type: ignore[abstract] # as above
+        said = reprieve(tmp_path, "replay", trace, *options, code=LOOP).stderr
+    words = "the last refusal: pod comes has non-empty .spec.schedulingGates"
+    assert words in " ".join(said.split())
+
+
+def test_a_victim_that_is_elsewhere_is_a_refusal(tmp_path: Path, trace: str) -> None:
+    """The scheduler learns it with the next round; the pod lives on."""
+
+    def decide(outcome: scheduler_pb2.Outcome) -> None:
+        outcome.unschedulable.message = "no room"
+        preemption = outcome.unschedulable.preemption
+        preemption.node_name = "node-a"
+        preemption.victims.add().pod.uid = runs
+
+    runs = ""
+    small = Small(decide)  # type: ignore[abstract] # as above
+    taken = small.RunRound
+
+    def noting(request: rpc.RunRoundRequest, context: grpc.ServicerContext) -> rpc.RunRoundResponse:
+        nonlocal runs
+        for event in request.round.events:
+            if event.add.pod.metadata.name == "runs":
+                runs = event.add.pod.metadata.uid
+        return taken(request, context)
+
+    small.RunRound = noting  # type: ignore[method-assign] # to learn the victim's uid
+    with served(small) as options:
+        reprieve(tmp_path, "replay", trace, *options)
+    (answer,) = small.answers
+    assert answer.refused == scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
+    assert answer.message == "pod runs is on node-b, not on node-a"
+    assert answer.victim.uid == runs
+    assert observed(tmp_path, "preempted") == []
