@@ -1,7 +1,7 @@
 """Checks of a service against the contract, by levels: what a check is, and what became of each.
 
 A check is a function of a client. It passes, fails in one sentence, or finds a part of the contract
-that the service does not serve. A level is reached where all checks of it and of those below pass.
+that the service does not serve. A level is reached where all checks up to it pass.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
@@ -24,8 +25,8 @@ from services.rpc.parts import merged
 
 DEADLINE_S = 20
 PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
-MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence", "session"})
-"""Fields in which two equal answers may differ: wall time, and whose answer it is."""
+MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence"})
+"""Fields in which equal answers may differ: wall time, and which request's they are."""
 _UNREACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _SHOWN = 120
 
@@ -47,25 +48,38 @@ class Check:
 
     @property
     def name(self) -> str:
-        """Return what the service does where it passes."""
+        """Return what a service does that passes."""
         return self.run.__name__.replace("_", " ")
+
+
+class Checks(list[Check]):
+    """Checks in the order in which they are run within their levels."""
+
+    def level(self, level: int) -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
+        """Return what adds a function as a check of that level."""
+
+        def add(run: Callable[[Client], None]) -> Callable[[Client], None]:
+            self.append(Check(level, run))
+            return run
+
+        return add
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a service of a level does, and the commands of Reprieve that this is enough for."""
+    """What a service of a level does, and which commands of Reprieve that is enough for."""
 
     title: str
-    enough_for: str
+    serves: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """One service's part of the contract.
 
-    `method` carries out a request that counts, and "Streaming" before it is its stream. `check`
-    looks at an answer with all requests that were sent before it. `story` are requests that suit a
-    new session, each later than the one before; `malformed` others, by the field that is wrong.
+    `method` carries out requests that count; "Streaming" before it names its stream. `look` checks
+    an answer by its request and all that were sent. `story` are requests of a new session, each
+    later than the one before; `malformed` are others, by the path of the field that is wrong.
     """
 
     service: str
@@ -73,7 +87,7 @@ class Contract:
     create: Callable[[], Any]
     method: str
     state: Callable[[], Any]
-    check: Callable[[Any, Any, Sequence[Any]], None]
+    look: Callable[[Any, Any, Sequence[Any]], None]
     story: Callable[[], list[Any]]
     malformed: Callable[[], dict[str, Any]]
     levels: Sequence[Level]
@@ -81,34 +95,33 @@ class Contract:
 
 
 class Client:
-    """What checks call a service by; `close` deletes the sessions that they have left."""
+    """What checks call a service by; `close` deletes the sessions that they leave."""
 
     def __init__(self, contract: Contract, channel: grpc.Channel) -> None:
         self.contract = contract
         self.stub = contract.stub(channel)
         self._names: list[str] = []
 
+    def call(self, method: str, request: Any) -> Any:
+        """Return the answer to one request, or to an iterator of them."""
+        return getattr(self.stub, method)(request, timeout=DEADLINE_S)
+
     def session(self, request: Message | None = None) -> Session:
         """Create a session, by `request` where it is not the contract's usual one."""
-        request = self.contract.create() if request is None else request
-        return self.opened(self.call("CreateSession", request), ())
+        return self.opened(self.call("CreateSession", request or self.contract.create()), ())
 
     def opened(self, opened: Any, sent: Iterable[Any]) -> Session:
-        """Return the session that a service has answered, which was `sent` requests before."""
-        expect("session", bool(opened.session), wanted=True)
+        """Return a session that the service has answered, with what was `sent` before."""
+        expect("session is set", bool(opened.session), wanted=True)
         self._names.append(opened.session)
         return Session(self, opened, sent)
-
-    def call(self, method: str, request: Any) -> Any:
-        """Return the answer to one request, or to a stream of them."""
-        return getattr(self.stub, method)(request, timeout=DEADLINE_S)
 
     def delete(self, name: str) -> None:
         """Delete a session."""
         self.call("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
 
     def close(self) -> None:
-        """Delete the sessions."""
+        """Delete the sessions that are left."""
         for name in self._names:
             with contextlib.suppress(grpc.RpcError):
                 self.delete(name)
@@ -116,19 +129,20 @@ class Client:
 
 
 class Session:
-    """A session as its service answered it: requests in their order, each answer checked."""
+    """A session: requests in their order, each answer checked."""
 
     def __init__(self, client: Client, opened: Any, sent: Iterable[Any]) -> None:
         self.client = client
         self.opened = opened
+        self.name: str = opened.session
         self.sequence = 0
-        self.sent = list(sent)
+        self._sent = list(sent)
 
     def stamped(self, request: Any, sequence: int | None = None) -> Any:
         """Return the request with the session's stamp, under the next number or another one."""
         copy = type(request)()
         copy.CopyFrom(request)
-        copy.stamp.session = self.opened.session
+        copy.stamp.session = self.name
         copy.stamp.sequence = self.sequence + 1 if sequence is None else sequence
         return copy
 
@@ -140,16 +154,14 @@ class Session:
     def taken(self, request: Any, answer: Any) -> Any:
         """Check the answer to the next request and return it."""
         self.sequence += 1
-        if answer.sequence != self.sequence or not answer.HasField("sequence"):
-            seen = answer.sequence if answer.HasField("sequence") else "absent"
-            raise CheckError(f"sequence is {seen}, expected the request's {self.sequence}")
-        self.sent.append(request)
-        self.client.contract.check(request, answer, self.sent)
+        expect("sequence", answer.sequence, self.sequence)
+        self._sent.append(request)
+        self.client.contract.look(request, answer, self._sent)
         return answer
 
     def read(self, method: str, request: Any, whole: Any) -> Any:
         """Return the merged parts that a read answers."""
-        request.stamp.session = self.opened.session
+        request.stamp.session = self.name
         return merged(self.client.call(method, request), whole)
 
     def state(self) -> Any:
@@ -158,13 +170,13 @@ class Session:
 
     def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
         """Return the session saved."""
-        request = session_pb2.CheckpointSessionRequest()
-        request.stamp.session = self.opened.session
+        stamp = session_pb2.Stamp(session=self.name)
+        request = session_pb2.CheckpointSessionRequest(stamp=stamp)
         return list(self.client.call("CheckpointSession", request))
 
-    def restored(self, chunks: Sequence[session_pb2.CheckpointChunk]) -> Session:
-        """Return the new session that a checkpoint of this one makes."""
-        return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self.sent)
+    def restored(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> Session:
+        """Return the new session that a checkpoint makes."""
+        return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self._sent)
 
 
 def expect(field: str, seen: object, wanted: object) -> None:
@@ -174,8 +186,9 @@ def expect(field: str, seen: object, wanted: object) -> None:
 
 
 def expect_same(what: str, seen: Message, wanted: Message) -> None:
-    """Raise CheckError where messages differ in anything but what was measured."""
-    found = _difference(seen, wanted, "")
+    """Raise CheckError where messages differ in anything but what is measured."""
+    one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
+    found = _difference("", one, other)
     if found:
         raise CheckError(f"{what}: {found}")
 
@@ -195,52 +208,37 @@ def refused(
         expect("ErrorInfo.reason", info.reason, reason)
         for name, value in metadata.items():
             expect(f"ErrorInfo.metadata[{name}]", info.metadata.get(name), value)
-        named = [each.field for each in bad.field_violations]
-        if field and not any(each.startswith(field) for each in named):
-            raise CheckError(f"BadRequest names {named}, expected {field}") from None
-        return
-    raise CheckError(f"the request is accepted, expected {code} with {reason}")
+        paths = [each.field for each in bad.field_violations]
+        if field and not any(path.startswith(field) for path in paths):
+            raise CheckError(f"BadRequest names {paths}, expected {field}") from None
+    else:
+        raise CheckError(f"the request is accepted, expected {code} with {reason}")
 
 
 def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError):  # details of another status
         status = rpc_status.from_call(error)
         for detail in status.details if status is not None else ():
-            detail.Unpack(info)
-            detail.Unpack(bad)
+            _ = detail.Unpack(info) or detail.Unpack(bad)
     return info, bad
 
 
-def _difference(seen: Any, wanted: Any, path: str) -> str:
-    """Return the first field that differs, "" where none does."""
-    for field in seen.DESCRIPTOR.fields:
-        if field.name in MEASURED:
-            continue
-        here = f"{path}.{field.name}" if path else field.name
-        one, other = getattr(seen, field.name), getattr(wanted, field.name)
-        if field.has_presence and seen.HasField(field.name) != wanted.HasField(field.name):
-            is_set = seen.HasField(field.name)
-            return f"{here} is {_short(one) if is_set else 'absent'}, expected " + (
-                "it absent" if is_set else _short(other)
-            )
-        if field.message_type is None or field.message_type.GetOptions().map_entry:
-            if one != other:
-                return f"{here} is {_short(one)}, expected {_short(other)}"
-            continue
-        if field.is_repeated and len(one) != len(other):
-            return f"{here} holds {len(one)}, expected {len(other)}"
-        pairs = zip(one, other, strict=True) if field.is_repeated else [(one, other)]
-        for index, (left, right) in enumerate(pairs):
-            place = f"{here}[{index}]" if field.is_repeated else here
-            found = _difference(left, right, place) if left != right else ""
-            if found:
-                return found
-    return ""
+def _difference(path: str, seen: Any, wanted: Any) -> str:
+    """Return where values as in JSON differ first, "" where they do not."""
+    if isinstance(seen, dict) and isinstance(wanted, dict):
+        keys = sorted({*seen, *wanted} - MEASURED)
+        pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), wanted.get(key)) for key in keys]
+    elif isinstance(seen, list) and isinstance(wanted, list) and len(seen) == len(wanted):
+        both = enumerate(zip(seen, wanted, strict=True))
+        pairs = [(f"{path}[{index}]", one, other) for index, (one, other) in both]
+    else:
+        return "" if seen == wanted else f"{path} is {_short(seen)}, expected {_short(wanted)}"
+    return next(filter(None, (_difference(*each) for each in pairs)), "")
 
 
 def _short(value: object) -> str:
-    text = " ".join(repr(value).split()) or "empty"
+    text = "absent" if value is None else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -271,11 +269,11 @@ class Report:
     @property
     def sentence(self) -> str:
         """Return what it comes to, for people."""
-        reached, service = self.level, self.contract.service
-        if not reached:
-            return f"{self.address} does not reach level 1 of the {service} contract"
-        enough = self.contract.levels[reached - 1].enough_for
-        return f"{self.address} reaches level {reached} of the {service} contract: {enough}"
+        contract = f"the {self.contract.service} contract"
+        if not self.level:
+            return f"{self.address} does not reach level 1 of {contract}"
+        serves = self.contract.levels[self.level - 1].serves
+        return f"{self.address} reaches level {self.level} of {contract}: it serves {serves}"
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it for programs."""
@@ -292,7 +290,7 @@ def run_checks(contract: Contract, channel: grpc.Channel, address: str) -> Repor
     """Run all checks of a contract. Raises BackendError where nobody answers."""
     client = Client(contract, channel)
     try:
-        client.call("DeleteSession", session_pb2.DeleteSessionRequest(session="nobody's"))
+        client.delete("nobody's")
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
             text = f"the {contract.service} at {address} answers {describe(error)}"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from replay.conform.contract import (
-    Check,
     CheckError,
     Client,
     Contract,
@@ -104,9 +103,7 @@ def _evicted(result: ev.StepResult) -> list[str]:
     return [each.pod.uid.removeprefix("uid-") for each in result.evictions]
 
 
-# Level 1
-
-
+@CHECKS.level(1)
 def evicts_at_a_hard_threshold(client: Client) -> None:
     """One pod in a step below it, none above it."""
     session = client.session()
@@ -119,6 +116,7 @@ def evicts_at_a_hard_threshold(client: Client) -> None:
     expect("evictions on a calm node", _evicted(_step(session, step(30, 4))), [])
 
 
+@CHECKS.level(1)
 def keeps_nodes_apart(client: Client) -> None:
     """A batch has steps of many nodes; one that is removed begins anew, an unknown one may go."""
     session = client.session()
@@ -128,9 +126,7 @@ def keeps_nodes_apart(client: Client) -> None:
     expect("evictions by node", evictions, [("n", 0), ("m", 1), ("n", 1)])
 
 
-# Level 2
-
-
+@CHECKS.level(2)
 def says_why_in_the_kubelets_words(client: Client) -> None:
     """Message, reason, signal, threshold, what was available, and the place in the ranking."""
     session = client.session()
@@ -155,6 +151,7 @@ def says_why_in_the_kubelets_words(client: Client) -> None:
         expect(f"evictions[0].{field}", getattr(eviction, field), value)
 
 
+@CHECKS.level(2)
 def ranks_pods_as_the_kubelet_does(client: Client) -> None:
     """Those above their requests first, then by priority, then by use above the request."""
     result = _step(client.session(), step(0, 0.5))
@@ -166,9 +163,7 @@ def ranks_pods_as_the_kubelet_does(client: Client) -> None:
     expect("ranking[0].usage and request", places, [(GI * 3 // 2, GI)])
 
 
-# Level 3
-
-
+@CHECKS.level(3)
 def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
     """It is met for so long before a pod goes, with the grace of pods bounded."""
     soft = {"soft": {MEMORY: "2Gi"}, "soft_grace": {MEMORY: "30s"}}
@@ -179,6 +174,7 @@ def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
     expect("grace_period_override_seconds", eviction.grace_period_override_seconds, 7)
 
 
+@CHECKS.level(3)
 def keeps_a_condition_for_its_transition_period(client: Client) -> None:
     """MemoryPressure from the step that meets the threshold until the period has passed."""
     session = client.session(_create(pressure_transition_ns=60 * SECOND_NS))
@@ -192,6 +188,7 @@ def keeps_a_condition_for_its_transition_period(client: Client) -> None:
     expect("conditions[MemoryPressure] after the period", holds["MemoryPressure"], "False")
 
 
+@CHECKS.level(3)
 def asks_for_collection_before_it_evicts(client: Client) -> None:
     """NeedReclaim, whose Resume goes on with the step; the node takes no other step meanwhile."""
     session = client.session()
@@ -214,6 +211,7 @@ def asks_for_collection_before_it_evicts(client: Client) -> None:
     expect("evictions after a collection that was not", len(result.step.evictions), 1)
 
 
+@CHECKS.level(3)
 def admits_pods_as_the_kubelet_does(client: Client) -> None:
     """Under memory pressure none that is BestEffort; an unknown node is not found."""
     session = client.session()
@@ -228,6 +226,7 @@ def admits_pods_as_the_kubelet_does(client: Client) -> None:
     refused(lambda: client.call("Apply", asked), "NOT_FOUND", "NOT_FOUND")
 
 
+@CHECKS.level(3)
 def configures_a_node_by_itself(client: Client) -> None:
     """Its thresholds are its own; the others have the session's."""
     session = client.session()
@@ -240,9 +239,7 @@ def configures_a_node_by_itself(client: Client) -> None:
     expect("evictions by the session's and by a node's own thresholds", evictions, [0, 1])
 
 
-# Level 4
-
-
+@CHECKS.level(4)
 def shows_what_it_keeps_of_a_node(client: Client) -> None:
     """In GetState: thresholds met and since when, conditions, and whether a step waits."""
     session = client.session()
@@ -258,9 +255,7 @@ def shows_what_it_keeps_of_a_node(client: Client) -> None:
     expect("awaits_reclaim", waits, [False, True])
 
 
-# Level 5
-
-
+@CHECKS.level(5)
 def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
     """Calm: such steps can be left out, and what follows is the same."""
     stepped, skipping = client.session(), client.session()
@@ -284,6 +279,7 @@ def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
     )
 
 
+@CHECKS.level(5)
 def says_which_steps_are_quiet(client: Client) -> None:
     """A step like the one before on a calm node changes nothing, and leaves its conditions out."""
     session = client.session()
@@ -295,6 +291,7 @@ def says_which_steps_are_quiet(client: Client) -> None:
     expect("quiet of a step that evicts", _step(session, step(20, 0.5)).quiet, wanted=False)
 
 
+@CHECKS.level(5)
 def says_when_the_kernel_would(client: Client) -> None:
     """With kernel_memcg_notification: the amount of each memory threshold."""
     result = _step(client.session(_create(kernel_memcg_notification=True)), step(0, 4))
@@ -304,10 +301,7 @@ def says_when_the_kernel_would(client: Client) -> None:
     expect("notify_at has the threshold", (MEMORY, GI) in amounts, wanted=True)
 
 
-# The contract
-
-
-def _check(request: Any, answer: Any, sent: Sequence[Any]) -> None:
+def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     del sent
     operations = request.operations
     if not min(1, len(operations)) <= answer.applied <= len(operations):
@@ -348,35 +342,15 @@ LEVELS = (
     Level("checkpoints and reads", "also clients that save a session and look at it"),
     Level("steps left out and the stream", "everything, with the fewest steps and messages"),
 )
-_CHECKS = (
-    (evicts_at_a_hard_threshold, keeps_nodes_apart),
-    (says_why_in_the_kubelets_words, ranks_pods_as_the_kubelet_does),
-    (
-        waits_for_the_grace_of_a_soft_threshold,
-        keeps_a_condition_for_its_transition_period,
-        asks_for_collection_before_it_evicts,
-        admits_pods_as_the_kubelet_does,
-        configures_a_node_by_itself,
-    ),
-    (shows_what_it_keeps_of_a_node,),
-    (
-        says_from_which_amounts_on_steps_change_nothing,
-        says_which_steps_are_quiet,
-        says_when_the_kernel_would,
-    ),
-)
 EVICTION = Contract(
     service="eviction",
     stub=eviction_service_pb2_grpc.EvictionServiceStub,
     create=_create,
     method="Apply",
     state=pb.GetStateResponse,
-    check=_check,
+    look=_look,
     story=_story,
     malformed=_malformed,
     levels=LEVELS,
-    checks=[
-        *session_checks(stream_level=5),
-        *(Check(level, run) for level, runs in enumerate(_CHECKS, 1) for run in runs),
-    ],
+    checks=CHECKS,
 )

@@ -8,7 +8,6 @@ from typing import Any
 from google.protobuf.empty_pb2 import Empty
 
 from replay.conform.contract import (
-    Check,
     CheckError,
     Client,
     Contract,
@@ -112,9 +111,7 @@ def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
     return _shown(pb.ApplyResponse(heads=[result.popped]))[0]
 
 
-# Level 1
-
-
+@CHECKS.level(1)
 def pops_by_priority_and_age(client: Client) -> None:
     """And by sort_key where there is one; heads show what the next pops will take."""
     session = client.session()
@@ -129,6 +126,7 @@ def pops_by_priority_and_age(client: Client) -> None:
     expect("heads by sort_key", [name for name, _, _ in heads], ["b", "a"])
 
 
+@CHECKS.level(1)
 def forgets_pods_that_have_gone(client: Client) -> None:
     """Waiting or popped; one that is unknown may go as well, and updates change the order."""
     session = client.session()
@@ -144,9 +142,7 @@ def forgets_pods_that_have_gone(client: Client) -> None:
     expect("heads", _shown(answer), [("a", 2, 1)])
 
 
-# Level 2
-
-
+@CHECKS.level(2)
 def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
     """A refused pod waits for an event of its plugin, then for the backoff of its attempts."""
     session, second = client.session(), 0
@@ -170,6 +166,7 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
         expect("heads after the backoff", _shown(answer), [("a", attempt + 1, attempt + 1)])
 
 
+@CHECKS.level(2)
 def heeds_an_event_during_an_attempt(client: Client) -> None:
     """A pod that is refused while an event that helps it has come does not wait for another."""
     session = client.session()
@@ -180,6 +177,7 @@ def heeds_an_event_during_an_attempt(client: Client) -> None:
     expect("heads", _shown(answer), [("a", 2, 2)])
 
 
+@CHECKS.level(2)
 def moves_leftovers_and_what_is_activated(client: Client) -> None:
     """After max_unschedulable_ns, or at once."""
     session = client.session()
@@ -193,9 +191,7 @@ def moves_leftovers_and_what_is_activated(client: Client) -> None:
     expect("heads after Activate", _shown(answer), [("a", 3, 3)])
 
 
-# Level 3
-
-
+@CHECKS.level(3)
 def commits_a_pop_only_if_it_is_next(client: Client) -> None:
     """By uid and cycle; nothing after it in the batch is applied, and nothing has changed."""
     session = client.session()
@@ -213,6 +209,7 @@ def commits_a_pop_only_if_it_is_next(client: Client) -> None:
     expect("results[0].code of a pop that is not in flight", result.code, UNKNOWN_POP)
 
 
+@CHECKS.level(3)
 def commits_refusals_as_one_by_one(client: Client) -> None:
     """A CommitUnschedulable is a CommitPop and an AddUnschedulable for each pod."""
     together, single = client.session(), client.session()
@@ -232,6 +229,7 @@ def commits_refusals_as_one_by_one(client: Client) -> None:
     expect_same("an answer after refusals", _done(together, *later), _done(single, *later))
 
 
+@CHECKS.level(3)
 def keeps_nominations(client: Client) -> None:
     """A head has its pod's node, until the nomination ends; a pod without one is accepted."""
     session = client.session()
@@ -243,9 +241,7 @@ def keeps_nominations(client: Client) -> None:
     expect("heads[0].nominated_node_name is set", has_node, wanted=False)
 
 
-# Level 4
-
-
+@CHECKS.level(4)
 def shows_where_each_pod_stands(client: Client) -> None:
     """In GetState, and WatchPending's counts."""
     session = client.session()
@@ -271,9 +267,7 @@ def shows_where_each_pod_stands(client: Client) -> None:
     expect("WatchPending's counts", counts, dict.fromkeys(wanted.values(), 1))
 
 
-# Level 5
-
-
+@CHECKS.level(5)
 def lets_callers_form_heads(client: Client) -> None:
     """While no pod waits, the next ones are those that are added, in QueueSort's order."""
     session = client.session()
@@ -283,6 +277,7 @@ def lets_callers_form_heads(client: Client) -> None:
     _done(session, add("b", 1, 1), add("c", 5, 1), commit("c", 2, 1), commit("b", 3, 1))
 
 
+@CHECKS.level(5)
 def lets_pods_pass_through(client: Client) -> None:
     """PassThrough is what Add, CommitPop, Done and Delete of each pod would have been."""
     counted, single = client.session(), client.session()
@@ -300,6 +295,7 @@ def lets_pods_pass_through(client: Client) -> None:
     expect("results of PassThrough while a pod is active", codes, [NOT_NEXT])
 
 
+@CHECKS.level(5)
 def gives_back_what_an_owner_leaves(client: Client) -> None:
     """In a live session: by ReleaseOwner, and where a lease has run out that nobody renews."""
     session = client.session(_create(live=True, lease_ns=30 * SECOND_NS))
@@ -316,10 +312,7 @@ def gives_back_what_an_owner_leaves(client: Client) -> None:
     expect("heads after a lease", [name for name, _, _ in heads], ["a", "b", "c"])
 
 
-# The contract
-
-
-def _check(request: Any, answer: Any, sent: Sequence[Any]) -> None:
+def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     """Check what the fields of an answer say for themselves."""
     del sent
     asked = len(request.operations)
@@ -379,29 +372,15 @@ LEVELS = (
     Level("checkpoints and reads", "also `explain` and `replay --compare-recorded` through it"),
     Level("heads without asking, live owners", "everything, at the least number of messages"),
 )
-_CHECKS = (
-    (pops_by_priority_and_age, forgets_pods_that_have_gone),
-    (
-        waits_for_an_event_and_for_its_backoff,
-        heeds_an_event_during_an_attempt,
-        moves_leftovers_and_what_is_activated,
-    ),
-    (commits_a_pop_only_if_it_is_next, commits_refusals_as_one_by_one, keeps_nominations),
-    (shows_where_each_pod_stands,),
-    (lets_callers_form_heads, lets_pods_pass_through, gives_back_what_an_owner_leaves),
-)
 QUEUE = Contract(
     service="queue",
     stub=queue_service_pb2_grpc.QueueServiceStub,
     create=_create,
     method="Apply",
     state=pb.GetStateResponse,
-    check=_check,
+    look=_look,
     story=_story,
     malformed=_malformed,
     levels=LEVELS,
-    checks=[
-        *session_checks(stream_level=3),
-        *(Check(level, run) for level, runs in enumerate(_CHECKS, 1) for run in runs),
-    ],
+    checks=CHECKS,
 )

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from replay.conform.contract import (
-    Check,
     CheckError,
     Client,
     Contract,
@@ -139,9 +138,7 @@ def bound(decided: Iterable[Outcome]) -> dict[str, str]:
     return {each.pop.uid.removeprefix("uid-"): each.bind.node_name for each in binds}
 
 
-# Level 1
-
-
+@CHECKS.level(1)
 def places_a_pod_where_it_fits(client: Client) -> None:
     """On the one node that has room, is not tainted or cordoned, and is selected."""
     cordoned = node("cordoned", 64)
@@ -159,6 +156,7 @@ def places_a_pod_where_it_fits(client: Client) -> None:
         expect(f"bind.node_name of {name}", bound(world.round(1, event)).get(name), wanted)
 
 
+@CHECKS.level(1)
 def gives_room_once(client: Client) -> None:
     """Of two pods with room for one, the other waits until the first one has gone."""
     world = World(client)
@@ -170,6 +168,7 @@ def gives_room_once(client: Client) -> None:
     expect(f"bind of {other} once {one} has gone", bound([outcome]), {other: "n"})
 
 
+@CHECKS.level(1)
 def knows_pods_and_nodes_as_they_are(client: Client) -> None:
     """Pods that came bound take room, changed nodes have theirs, and those gone take no pod."""
     world = World(client)
@@ -181,6 +180,7 @@ def knows_pods_and_nodes_as_they_are(client: Client) -> None:
     expect("binds on a node gone", bound(world.round(3600, gone("n", "Node"), pod("b", 1))), {})
 
 
+@CHECKS.level(1)
 def forgets_a_pod_that_has_gone(client: Client) -> None:
     """One that waited is not tried again; an unknown object may go."""
     world = World(client)
@@ -189,6 +189,7 @@ def forgets_a_pod_that_has_gone(client: Client) -> None:
     expect("bind of b", bound([outcome]), {"b": "m"})
 
 
+@CHECKS.level(1)
 def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
     """On that node or another one; its room there is free meanwhile."""
     world = World(client)
@@ -200,6 +201,7 @@ def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
     expect("the room of a refused binding is free", list(bound([outcome])), ["b"])
 
 
+@CHECKS.level(1)
 def takes_events_in_parts(client: Client) -> None:
     """Rounds of events only take no pod; what follows is as if all had come in one message."""
     whole, parts = World(client), World(client)
@@ -213,6 +215,7 @@ def takes_events_in_parts(client: Client) -> None:
         expect_same("an outcome after events in parts", one, other)
 
 
+@CHECKS.level(1)
 def takes_as_many_pods_as_it_may(client: Client) -> None:
     """max_pods bounds an answer; `more` says that pods are left, and none is lost or taken twice."""
     world = World(client)
@@ -222,9 +225,7 @@ def takes_as_many_pods_as_it_may(client: Client) -> None:
     expect("pods tried in parts of two", len({each.pop.uid for each in decided}), 5)
 
 
-# Level 2
-
-
+@CHECKS.level(2)
 def says_why_in_kube_schedulers_words(client: Client) -> None:
     """The message counts nodes by reasons; plugins are named."""
     world = World(client)
@@ -242,6 +243,7 @@ def says_why_in_kube_schedulers_words(client: Client) -> None:
     expect("nodes of all reasons", sum(counts.values()), 3)
 
 
+@CHECKS.level(2)
 def counts_attempts_and_nodes(client: Client) -> None:
     """From the first attempt on, with the time at which the pod came."""
     world = World(client)
@@ -258,9 +260,6 @@ def _counts(outcome: Outcome) -> tuple[int, int]:
     return outcome.bind.evaluated_nodes, outcome.bind.feasible_nodes
 
 
-# Level 3
-
-
 def _preemption(world: World, outcome: Outcome, victims: set[str]) -> str:
     """Return the node of a preemption, whose victims must be these."""
     verdict = outcome.unschedulable
@@ -271,6 +270,7 @@ def _preemption(world: World, outcome: Outcome, victims: set[str]) -> str:
     return verdict.preemption.node_name
 
 
+@CHECKS.level(3)
 def preempts_pods_of_lower_priority(client: Client) -> None:
     """As few as make room; the pod is nominated, and bound there once they have gone."""
     world = World(client)
@@ -283,6 +283,7 @@ def preempts_pods_of_lower_priority(client: Client) -> None:
     expect("bind of a lower pod that came meanwhile", "late" in world.host | bound(late), False)
 
 
+@CHECKS.level(3)
 def preempts_no_pod_of_its_own_priority(client: Client) -> None:
     """Nor any for a pod whose preemptionPolicy is Never, or where it would not help."""
     never = pod("never", 2, 9, preemption_policy="Never")
@@ -297,6 +298,7 @@ def preempts_no_pod_of_its_own_priority(client: Client) -> None:
         expect(f"preemption for {name} is set", verdict.HasField("preemption"), wanted=False)
 
 
+@CHECKS.level(3)
 def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
     """The pod is not lost: it is bound once there is room after all."""
     world = World(client)
@@ -310,9 +312,7 @@ def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
     expect("bind of the preemptor", bound([outcome]), {"high": "n"})
 
 
-# Level 4
-
-
+@CHECKS.level(4)
 def evaluates_a_pending_pod(client: Client) -> None:
     """Every verdict, which changes nothing; an unknown pod is not found."""
     world = World(client)
@@ -334,6 +334,7 @@ def evaluates_a_pending_pod(client: Client) -> None:
     expect("attempts after EvaluatePod", (outcome.attempts, bound([outcome])), (1, {"a": "m"}))
 
 
+@CHECKS.level(4)
 def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
     """In GetState."""
     world = World(client)
@@ -347,9 +348,7 @@ def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
     expect("state.queue.entries has the pod that waits", "uid-b" in places, wanted=True)
 
 
-# Level 5
-
-
+@CHECKS.level(5)
 def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
     """For as long as every pod is bound; what is left is not taken."""
     windowed, plain = World(client), World(client)
@@ -374,9 +373,6 @@ def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
             expect_same("an outcome of a window", each, single)
     (last,) = (each for each in windowed.round(4, coming[3][1]) if each.pop.uid == "uid-d")
     expect("bind after a window", bound([last]), {"d": "n"})
-
-
-# The contract
 
 
 class _Known:
@@ -405,7 +401,7 @@ class _Known:
         return ("Node", name) in self._found
 
 
-def _check(request: Any, answer: Any, sent: Sequence[Any]) -> None:
+def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     rounds = [request.round, *(each.round for each in request.window)]
     if not 1 <= len(answer.outcomes) <= len(rounds):
         seen = len(answer.outcomes)
@@ -449,37 +445,15 @@ LEVELS = (
     Level("checkpoints and reads", "also `replay --compare-recorded` and `explain`"),
     Level("windows and the stream", "everything, at the least number of messages"),
 )
-_CHECKS = (
-    (
-        places_a_pod_where_it_fits,
-        gives_room_once,
-        knows_pods_and_nodes_as_they_are,
-        forgets_a_pod_that_has_gone,
-        tries_a_pod_again_whose_binding_was_refused,
-        takes_events_in_parts,
-        takes_as_many_pods_as_it_may,
-    ),
-    (says_why_in_kube_schedulers_words, counts_attempts_and_nodes),
-    (
-        preempts_pods_of_lower_priority,
-        preempts_no_pod_of_its_own_priority,
-        goes_on_where_a_victim_cannot_be_deleted,
-    ),
-    (evaluates_a_pending_pod, shows_objects_queue_and_what_is_assumed),
-    (runs_a_window_as_rounds_one_by_one,),
-)
 SCHEDULER = Contract(
     service="scheduler",
     stub=scheduler_service_pb2_grpc.SchedulerServiceStub,
     create=pb.CreateSessionRequest,
     method="RunRound",
     state=pb.GetStateResponse,
-    check=_check,
+    look=_look,
     story=_story,
     malformed=_malformed,
     levels=LEVELS,
-    checks=[
-        *session_checks(stream_level=5),
-        *(Check(level, run) for level, runs in enumerate(_CHECKS, 1) for run in runs),
-    ],
+    checks=CHECKS,
 )

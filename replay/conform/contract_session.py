@@ -1,4 +1,4 @@
-"""Checks of what all three services have in common: sessions, their order, their checkpoints."""
+"""Checks of what the three services have in common: sessions, their order, their checkpoints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import grpc
 from replay.conform.contract import (
     Check,
     CheckError,
+    Checks,
     Client,
     NotServedError,
     Session,
@@ -17,51 +18,47 @@ from replay.conform.contract import (
     expect_same,
     refused,
 )
-from reprieve.session.v1beta1 import session_pb2
+from reprieve.session.v1beta1.session_pb2 import CheckpointChunk
 
 CHUNK_BYTES_MAX = 1024 * 1024
 SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-_UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
+_CHECKS = Checks()
 
 
-def session_checks(*, stream_level: int) -> list[Check]:
-    """Return the checks; at which level the stream is needed depends on who calls the service."""
-    return [
-        *(Check(1, each) for each in (creates_and_deletes_sessions, says_what_it_serves)),
-        *(Check(2, each) for each in _ORDER),
-        *(Check(4, each) for each in _CHECKPOINTS),
-        Check(stream_level, streams_what_it_answers_one_by_one),
-    ]
+def session_checks(*, stream_level: int) -> Checks:
+    """Return new Checks of these; who calls a service decides at which level its stream is."""
+    return Checks([*_CHECKS, Check(stream_level, streams_what_it_answers_one_by_one)])
 
 
+@_CHECKS.level(1)
 def creates_and_deletes_sessions(client: Client) -> None:
-    """Each has a name of its own and its own order; one that is unknown is deleted as well."""
+    """Check that each has its name and its order, and that unknown ones are deleted as well."""
     first, second = client.session(), client.session()
-    if first.opened.session == second.opened.session:
-        raise CheckError("session is the same for two sessions, expected one of its own for each")
+    expect("session is one of its own", first.name != second.name, wanted=True)
     story = client.contract.story()
-    for session in (first, second):
-        session.send(story[0])
-    first.send(story[1])
-    for name in (first.opened.session, first.opened.session, "nobody's"):
+    for session, request in ((first, 0), (second, 0), (first, 1)):
+        session.send(story[request])
+    for name in (first.name, first.name, "nobody's"):
         client.delete(name)
     second.send(story[1])
 
 
+@_CHECKS.level(1)
 def says_what_it_serves(client: Client) -> None:
-    """What Session leaves out is UNIMPLEMENTED and breaks nothing; what it names is there."""
-    session = client.session()
-    session.send(client.contract.story()[0])
+    """Check that what Session leaves out is UNIMPLEMENTED, and that asking for it does no harm."""
+    session, story = client.session(), client.contract.story()
+    session.send(story[0])
     _is_served(session.state)
     serves = _is_served(session.checkpoint)
     expect("Session.resumable", session.opened.resumable, wanted=serves)
     if not serves:
         expect("RestoreSession is served", _is_served(lambda: session.restored([])), wanted=False)
-    session.send(client.contract.story()[1])
+    session.send(story[1])
 
 
+@_CHECKS.level(2)
 def refuses_a_number_out_of_order(client: Client) -> None:
-    """Neither the last one nor the next: nothing is done, and the next one is named."""
+    """Check that nothing is done, and the next number is named."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     for sequence in (3, 0):
@@ -72,21 +69,23 @@ def refuses_a_number_out_of_order(client: Client) -> None:
     session.send(story[1])
 
 
+@_CHECKS.level(2)
 def repeats_an_answer_without_doing_it_twice(client: Client) -> None:
-    """Also under another span; what follows is as if the request had come once."""
+    """Check that the answer is the last one, also under another span, and so are later ones."""
     repeated, once = client.session(), client.session()
     for request in client.contract.story():
         stamped = repeated.stamped(request)
         answer = repeated.send(request)
         stamped.stamp.traceparent = SPAN
         again = client.call(client.contract.method, stamped)
-        expect("sequence", again.sequence, repeated.sequence)
+        expect("sequence of the same request again", again.sequence, repeated.sequence)
         expect_same("the answer to the same request again", again, answer)
         expect_same("an answer after a repeated request", answer, once.send(request))
 
 
+@_CHECKS.level(2)
 def refuses_another_request_under_the_same_number(client: Client) -> None:
-    """A number belongs to one request."""
+    """Check that a number belongs to one request."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     asked = session.stamped(story[1], 1)
@@ -94,12 +93,13 @@ def refuses_another_request_under_the_same_number(client: Client) -> None:
     session.send(story[1])
 
 
+@_CHECKS.level(2)
 def refuses_a_session_that_has_gone(client: Client) -> None:
-    """Like one that never was; a request without one is malformed."""
+    """Check that it is like one that never was, and that none at all is malformed."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     asked = session.stamped(story[1])
-    client.delete(session.opened.session)
+    client.delete(session.name)
     _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED")
     asked.stamp.session = "nobody's"
     _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED")
@@ -107,8 +107,9 @@ def refuses_a_session_that_has_gone(client: Client) -> None:
     _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
 
 
+@_CHECKS.level(2)
 def refuses_time_that_goes_backwards(client: Client) -> None:
-    """The request changes nothing, and its number is free for another one."""
+    """Check that the request changes nothing, and that its number is free for another one."""
     session, story = client.session(), client.contract.story()
     session.send(story[1])
     asked = session.stamped(story[0])
@@ -116,65 +117,64 @@ def refuses_time_that_goes_backwards(client: Client) -> None:
     session.send(story[2])
 
 
+@_CHECKS.level(2)
 def refuses_a_malformed_request_whole(client: Client) -> None:
-    """By the field; what stands before it in the request is not done either."""
-    untouched = client.session()
-    wanted = untouched.send(client.contract.story()[0])
+    """Check that the field is named, and that what stands before it is not done either."""
+    first = client.contract.story()[0]
+    wanted = client.session().send(first)
     for field, request in client.contract.malformed().items():
         session = client.session()
         asked = session.stamped(request)
         _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", field)
-        seen = session.send(client.contract.story()[0])
-        expect_same(f"an answer after a request was refused for {field}", seen, wanted)
+        expect_same(f"an answer after a refusal of {field}", session.send(first), wanted)
 
 
+@_CHECKS.level(4)
 def goes_on_from_a_checkpoint(client: Client) -> None:
-    """A session saved after any request goes on as it would have, and its number begins at 1."""
-    session, story = _resumable(client), client.contract.story()
-    saved: list[Session] = []
-    for request in story:
+    """Check that a session saved after any request goes on as it would have, numbered from 1."""
+    session, saved = _resumable(client), list[Session]()
+    for request in client.contract.story():
         answer = session.send(request)
-        for restored in saved:
-            expect_same("an answer of a restored session", restored.send(request), answer)
+        for each in saved:
+            expect_same("an answer of a restored session", each.send(request), answer)
         chunks = session.checkpoint()
         expect("info.service", chunks[0].info.service, client.contract.service)
-        expect("info.version and format", bool(chunks[0].info.version), wanted=True)
+        expect("info.version is set", bool(chunks[0].info.version), wanted=True)
         if max(len(each.data) for each in chunks) > CHUNK_BYTES_MAX:
-            raise CheckError(f"data is of more than {CHUNK_BYTES_MAX} bytes in a chunk")
+            raise CheckError(f"data of a chunk is longer than expected, {CHUNK_BYTES_MAX} bytes")
         saved.append(session.restored(chunks))
-        names = {each.opened.session for each in (session, *saved)}
-        expect("names of sessions and of those restored", len(names), len(saved) + 1)
+    names = {each.name for each in (session, *saved)}
+    expect("names of the session and of those restored", len(names), len(saved) + 1)
 
 
+@_CHECKS.level(4)
 def refuses_a_checkpoint_that_is_not_its_own(client: Client) -> None:
-    """One of another service; and a stream that is cut off."""
+    """Check one of another service, one that is cut off, and none."""
     session = _resumable(client)
     session.send(client.contract.story()[0])
     chunks = session.checkpoint()
-    foreign = session_pb2.CheckpointChunk(info=chunks[0].info, data=chunks[0].data)
-    foreign.info.service = "another"
+    foreign, cut = list(map(_copy, chunks)), list(map(_copy, chunks))
+    foreign[0].info.service = "another"
+    cut[-1].data = cut[-1].data[:-1]
     code, reason = "FAILED_PRECONDITION", "FOREIGN_CHECKPOINT"
-    refused(lambda: session.restored([foreign, *chunks[1:]]), code, reason)
-    cut = session_pb2.CheckpointChunk(info=chunks[0].info, data=chunks[0].data[:-1])
-    torn = [*chunks[:-1], session_pb2.CheckpointChunk(data=chunks[-1].data[:-1])]
-    cut_off = torn if len(chunks) > 1 else [cut]
-    for each in (cut_off, []):
-        refused(lambda sent=each: session.restored(sent), "INVALID_ARGUMENT", "BAD_FIELD")
+    refused(lambda: session.restored(foreign), code, reason)
+    refused(lambda: session.restored(cut), "INVALID_ARGUMENT", "BAD_FIELD")
+    refused(lambda: session.restored([]), "INVALID_ARGUMENT", "BAD_FIELD")
 
 
+@_CHECKS.level(4)
 def shows_its_state_without_counting(client: Client) -> None:
-    """GetState has no number, and the next request goes on as if nobody had looked."""
+    """Check that GetState has no number, and that nothing follows from it."""
     looked, other = client.session(), client.session()
-    seen: Any = None
     for request in client.contract.story():
         expect_same("an answer after GetState", looked.send(request), other.send(request))
-        seen = looked.state()
-        expect_same("GetState, asked again", looked.state(), seen)
-    expect("GetState shows something", bool(seen.ListFields()), wanted=True)
+        state = looked.state()
+        expect_same("GetState, asked again", looked.state(), state)
+    expect("GetState shows something", bool(state.ListFields()), wanted=True)
 
 
 def streams_what_it_answers_one_by_one(client: Client) -> None:
-    """One answer for each request, in order; a request with a window may have several."""
+    """Check that a stream has the answers of the unary calls, in order."""
     streamed, unary = client.session(), client.session()
     requests = [streamed.stamped(each, n) for n, each in enumerate(client.contract.story(), 1)]
     answers = list(client.call(f"Streaming{client.contract.method}", iter(requests)))
@@ -183,19 +183,8 @@ def streams_what_it_answers_one_by_one(client: Client) -> None:
         expect_same("an answer of the stream", streamed.taken(request, answer), unary.send(request))
 
 
-_ORDER = (
-    refuses_a_number_out_of_order,
-    repeats_an_answer_without_doing_it_twice,
-    refuses_another_request_under_the_same_number,
-    refuses_a_session_that_has_gone,
-    refuses_time_that_goes_backwards,
-    refuses_a_malformed_request_whole,
-)
-_CHECKPOINTS = (
-    goes_on_from_a_checkpoint,
-    refuses_a_checkpoint_that_is_not_its_own,
-    shows_its_state_without_counting,
-)
+def _copy(chunk: CheckpointChunk) -> CheckpointChunk:
+    return CheckpointChunk.FromString(chunk.SerializeToString())
 
 
 def _resumable(client: Client) -> Session:
@@ -209,14 +198,12 @@ def _is_served(call: Callable[[], object]) -> bool:
     try:
         call()
     except grpc.RpcError as error:
-        if isinstance(error, grpc.Call) and error.code() is _UNIMPLEMENTED:
+        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
             return False
         raise
     return True
 
 
-def _refuses(
-    session: Session, request: Any, code: str, reason: str, field: str = "", **metadata: str
-) -> None:
-    method = session.client.contract.method
-    refused(lambda: session.client.call(method, request), code, reason, field, **metadata)
+def _refuses(session: Session, request: Any, code: str, *reason: str, **metadata: str) -> None:
+    client = session.client
+    refused(lambda: client.call(client.contract.method, request), code, *reason, **metadata)

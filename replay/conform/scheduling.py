@@ -1,4 +1,4 @@
-"""Golden scheduling scenarios as questions to EvaluatePod, and its answers in the vectors' words."""
+"""Golden scheduling scenarios as questions to EvaluatePod; its answers in the vectors' words."""
 
 from __future__ import annotations
 

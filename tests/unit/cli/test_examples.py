@@ -1,4 +1,4 @@
-"""The examples that come along: written into a folder, and one of them played."""
+"""The examples and protos that come along: written into a folder, and one of them played."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from replay.bundled import bundled
 from replay.cli.errors import REFUSED, ExitError
 from replay.cli.examples_command import demo_command as demo
 from replay.cli.examples_command import examples_command as examples
+from replay.cli.examples_command import protos_command as protos
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +31,17 @@ def test_examples_are_written_and_listed(tmp_path: Path) -> None:
     assert {str(folder / name) for name in files} == set(done.output.splitlines())
     assert {"traces/nginx-preemption.jsonl", "recordings/shop/recording.json"} <= files
     assert not any("__pycache__" in name or "node_modules" in name for name in files)
+
+
+def test_protos_are_written_with_their_image(tmp_path: Path) -> None:
+    """All that a generator needs, file by file what the contract is."""
+    CliRunner().invoke(protos, ["-o", str(tmp_path)], catch_exceptions=False)
+    files = written(tmp_path)
+    assert files == written(ROOT / "protos")
+    assert {"v1beta1.binpb", "buf.gen.yaml", "reprieve/kube/v1beta1/pod.proto"} <= files
+    assert all(
+        (tmp_path / name).read_bytes() == (ROOT / "protos" / name).read_bytes() for name in files
+    )
 
 
 def test_what_is_there_is_not_replaced_unless_forced(tmp_path: Path) -> None:
@@ -59,8 +71,9 @@ def test_wheel_sdist_and_image_carry_the_examples() -> None:
     """The wheel inside the package, where the commands look for them."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         targets = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]
-    assert "examples" in targets["wheel"]["only-include"]
-    assert targets["wheel"]["sources"]["examples"] == "replay/examples"
+    for name in ("examples", "protos"):
+        assert name in targets["wheel"]["only-include"]
+        assert targets["wheel"]["sources"][name] == f"replay/{name}"
     assert "examples" in targets["sdist"]["include"]
     assert "COPY examples examples" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert "!examples" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
