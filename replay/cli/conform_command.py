@@ -1,27 +1,46 @@
-"""`reprieve conform`: golden vectors against running services."""
+"""`reprieve conform`: golden vectors, or checks of the contract, against running services."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import echo_json, output_option, write
+from replay.conform.contract import Report, run_checks
+from replay.conform.contract_eviction import EVICTION
+from replay.conform.contract_queue import QUEUE
+from replay.conform.contract_scheduler import SCHEDULER
 from replay.conform.run import Conformance, Endpoints, files_of, play
 from replay.conform.vectors import VectorError, read_lines, recorded_files
 from replay.results.kubectl import TableWriter
-from services.rpc.client import ClientTls, tls_options
+from services.rpc.client import ClientTls, channel, tls_options
+
+CONTRACTS = {each.service: each for each in (SCHEDULER, QUEUE, EVICTION)}
+_OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(name="conform")
-@click.argument(
-    "files",
-    nargs=-1,
-    metavar="[FILE...]",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+@click.argument("names", nargs=-1, metavar="[FILE...|ADDRESS]")
+@click.option(
+    "--contract",
+    "service",
+    type=click.Choice(sorted(CONTRACTS)),
+    help="Check the service at ADDRESS against the contract instead, without vectors.",
+)
+@click.option(
+    "--level",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 5),
+    help="Which level of --contract must be reached.",
 )
 @click.option("--scheduler", default="", metavar="HOST:PORT", help="A scheduler elsewhere.")
 @click.option("--queue", default="", metavar="HOST:PORT", help="A scheduling queue elsewhere.")
@@ -45,9 +64,13 @@ from services.rpc.client import ClientTls, tls_options
 @output_option("table", "json", meaning="For people or for programs; json tells every difference.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress.")
 @refusing(VectorError)
+@click.pass_context
 def command(
+    context: click.Context,
     *,
-    files: tuple[Path, ...],
+    names: tuple[str, ...],
+    service: str | None,
+    level: int,
     scheduler: str,
     queue: str,
     eviction: str,
@@ -67,17 +90,32 @@ def command(
     given: so a service of your own can be checked as well. A vector that cannot be read counts as
     failed.
 
+    With --contract, ADDRESS is where a service listens that may be anybody's. Its checks need no
+    vectors and demand no particular one of several nodes; a table says which level of the contract
+    it reaches, and what of Reprieve that is enough for (docs/conformance.md). The exit code is 1
+    where that is less than --level.
+
     \b
     Examples:
       reprieve conform
       reprieve conform queue-v1.34.jsonl.gz scheduling.jsonl.gz
       reprieve conform scheduling.jsonl.gz --scheduler 127.0.0.1:50052 -o json
+      reprieve conform --contract scheduler 127.0.0.1:50052
+      reprieve conform --contract queue 127.0.0.1:50051 --level 3 -o json
     """
+    if service is not None:
+        _refuse(context, _OF_VECTORS, "is for vectors, not for --contract")
+        if len(names) != 1:
+            raise ExitError(REFUSED, "--contract needs one ADDRESS, such as 127.0.0.1:50052")
+        _contract(service, names[0], tls, level, output)
+        return
+    _refuse(context, ["level"], "needs --contract")
+    files = [_FILE.convert(name, None, context) for name in names]
     if version and not files:
         raise ExitError(REFUSED, "--version needs FILE: the recorded vectors are of several")
-    named = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
-    endpoints = Endpoints(addresses={k: v for k, v in named.items() if v}, tls=tls)
-    found = files_of(list(files) or recorded_files(), version)
+    given = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
+    endpoints = Endpoints(addresses={k: v for k, v in given.items() if v}, tls=tls)
+    found = files_of(files or recorded_files(), version)
     with _Bar(found, quiet=quiet) as bar:
         play(found, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     if not any(each.vectors for each in found):
@@ -89,6 +127,32 @@ def command(
     failed = sum(each.failed for each in found)
     if failed:
         raise ExitError(DIFFERS, f"{failed:,} vectors failed")
+
+
+def _refuse(context: click.Context, options: Iterable[str], why: str) -> None:
+    """Refuse options that were given and have no meaning here."""
+    for name in options:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise ExitError(REFUSED, f"--{name} {why}")
+
+
+def _contract(service: str, address: str, tls: ClientTls, level: int, output: str) -> None:
+    """Check a service against its contract and print what became of it."""
+    with contextlib.closing(channel(address, tls)) as opened:
+        report = run_checks(CONTRACTS[service], opened, address)
+    if output == "json":
+        echo_json(report.to_mapping())
+    else:
+        _print_report(report)
+    if report.level < level:
+        raise ExitError(DIFFERS, f"level {level} is not reached")
+
+
+def _print_report(report: Report) -> None:
+    """Print a row for each check, then the line that says what they come to."""
+    table = TableWriter(("LEVEL", "CHECK", "RESULT"), write)
+    table.rows([(str(each.level), each.check, each.text) for each in report.results])
+    click.echo(f"\n{report.sentence}")
 
 
 def _print(found: list[Conformance], show: int) -> None:

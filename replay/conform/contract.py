@@ -251,6 +251,11 @@ class Result:
     result: str
     why: str = ""
 
+    @property
+    def text(self) -> str:
+        """Return it for a table."""
+        return f"{self.result}: {self.why}" if self.result == FAILED else self.result
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:

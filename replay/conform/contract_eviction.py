@@ -29,6 +29,7 @@ MEMORY = "memory.available"
 BEFOREHAND = ("over-high", 2.0, 1, 10), ("over-low", 1.5, 1, 0), ("within", 1.0, 2, 0)
 """Pods: name, what they use and request of memory, Gi, and priority; the second one goes first."""
 CRITICAL = 2_000_000_000
+CHECKS = session_checks(stream_level=5)
 
 
 def pod(name: str, request_gi: int = 0, priority: int = 0, **spec: Any) -> pod_pb2.Pod:
@@ -73,13 +74,9 @@ def step(second: float, available_gi: float, on: str = "n", **more: Any) -> pb.O
 def _create(**config: Any) -> pb.CreateSessionRequest:
     """Return a request for nodes that evict below 1Gi of memory or 10Gi of disk."""
     hard = {MEMORY: "1Gi", "nodefs.available": "10Gi"}
-    made = ev.EvictionConfig(
-        **(
-            {"hard": hard, "local_storage_isolation": False, "pressure_transition_ns": SECOND_NS}
-            | config
-        )
-    )
-    return pb.CreateSessionRequest(config=made)
+    made: dict[str, Any] = {"hard": hard, "pressure_transition_ns": SECOND_NS}
+    made["local_storage_isolation"] = False
+    return pb.CreateSessionRequest(config=ev.EvictionConfig(**(made | config)))
 
 
 def _apply(session: Session, *operations: pb.Operation) -> list[pb.OperationResult]:
@@ -105,7 +102,7 @@ def _evicted(result: ev.StepResult) -> list[str]:
 
 @CHECKS.level(1)
 def evicts_at_a_hard_threshold(client: Client) -> None:
-    """One pod in a step below it, none above it."""
+    """Check that one pod goes in a step below it, and none above it."""
     session = client.session()
     expect("evictions on a calm node", _evicted(_step(session, step(0, 4))), [])
     evicted = _evicted(_step(session, step(10, 0.5)))
@@ -118,7 +115,7 @@ def evicts_at_a_hard_threshold(client: Client) -> None:
 
 @CHECKS.level(1)
 def keeps_nodes_apart(client: Client) -> None:
-    """A batch has steps of many nodes; one that is removed begins anew, an unknown one may go."""
+    """Check a batch of several nodes, and that one which was removed begins anew."""
     session = client.session()
     removed = [pb.Operation(remove_node=name) for name in ("n", "nowhere")]
     results = _apply(session, step(50, 4), step(50, 0.5, "m"), *removed, step(0, 0.5))
@@ -128,7 +125,7 @@ def keeps_nodes_apart(client: Client) -> None:
 
 @CHECKS.level(2)
 def says_why_in_the_kubelets_words(client: Client) -> None:
-    """Message, reason, signal, threshold, what was available, and the place in the ranking."""
+    """Check message, reason, signal, threshold, what was available, and the rank."""
     session = client.session()
     result = _step(session, step(0, 0.5))
     (eviction,) = result.evictions
@@ -153,7 +150,7 @@ def says_why_in_the_kubelets_words(client: Client) -> None:
 
 @CHECKS.level(2)
 def ranks_pods_as_the_kubelet_does(client: Client) -> None:
-    """Those above their requests first, then by priority, then by use above the request."""
+    """Check that pods above their requests come first, then those of lower priority."""
     result = _step(client.session(), step(0, 0.5))
     ranking = [each.pod.uid.removeprefix("uid-") for each in result.ranking]
     expect("ranking", ranking, ["over-low", "over-high", "within"])
@@ -165,7 +162,7 @@ def ranks_pods_as_the_kubelet_does(client: Client) -> None:
 
 @CHECKS.level(3)
 def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
-    """It is met for so long before a pod goes, with the grace of pods bounded."""
+    """Check that no pod goes before, and the bound on pods' own grace."""
     soft = {"soft": {MEMORY: "2Gi"}, "soft_grace": {MEMORY: "30s"}}
     session = client.session(_create(**soft, max_pod_grace_period_seconds=7))
     for second in (0, 20):
@@ -176,7 +173,7 @@ def waits_for_the_grace_of_a_soft_threshold(client: Client) -> None:
 
 @CHECKS.level(3)
 def keeps_a_condition_for_its_transition_period(client: Client) -> None:
-    """MemoryPressure from the step that meets the threshold until the period has passed."""
+    """Check MemoryPressure from the step that meets the threshold to the period's end."""
     session = client.session(_create(pressure_transition_ns=60 * SECOND_NS))
     holds: dict[str, str] = {}
     for second, available_gi, wanted in ((0, 4, "False"), (10, 0.5, "True"), (40, 4, "True")):
@@ -190,7 +187,7 @@ def keeps_a_condition_for_its_transition_period(client: Client) -> None:
 
 @CHECKS.level(3)
 def asks_for_collection_before_it_evicts(client: Client) -> None:
-    """NeedReclaim, whose Resume goes on with the step; the node takes no other step meanwhile."""
+    """Check NeedReclaim and Resume, and that the node takes no other step meanwhile."""
     session = client.session()
     resume = pb.Resume(node_name="n", observations=seen(0, 4, disk_gi=50))
     nobody_waits = [pb.Operation(resume=resume)]
@@ -213,7 +210,7 @@ def asks_for_collection_before_it_evicts(client: Client) -> None:
 
 @CHECKS.level(3)
 def admits_pods_as_the_kubelet_does(client: Client) -> None:
-    """Under memory pressure none that is BestEffort; an unknown node is not found."""
+    """Check pods on a node under memory pressure, and that an unknown node is not found."""
     session = client.session()
     _step(session, step(0, 0.5))
     critical = pod("critical", priority=CRITICAL)
@@ -228,7 +225,7 @@ def admits_pods_as_the_kubelet_does(client: Client) -> None:
 
 @CHECKS.level(3)
 def configures_a_node_by_itself(client: Client) -> None:
-    """Its thresholds are its own; the others have the session's."""
+    """Check that the other nodes keep the session's thresholds."""
     session = client.session()
     own = ev.EvictionConfig(hard={MEMORY: "3Gi"}, local_storage_isolation=False)
     configure = pb.Operation(configure=pb.Configure(node_name="m", config=own))
@@ -241,7 +238,7 @@ def configures_a_node_by_itself(client: Client) -> None:
 
 @CHECKS.level(4)
 def shows_what_it_keeps_of_a_node(client: Client) -> None:
-    """In GetState: thresholds met and since when, conditions, and whether a step waits."""
+    """Check GetState: thresholds met and since when, conditions, and a step that waits."""
     session = client.session()
     _apply(session, step(5, 0.5), step(7, 4, "m", disk_gi=5))
     states = {each.node_name: each for each in session.state().nodes}
@@ -257,7 +254,7 @@ def shows_what_it_keeps_of_a_node(client: Client) -> None:
 
 @CHECKS.level(5)
 def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
-    """Calm: such steps can be left out, and what follows is the same."""
+    """Check Calm: such steps can be left out, and what follows is the same."""
     stepped, skipping = client.session(), client.session()
     for session in (stepped, skipping):
         _step(session, step(0, 4))
@@ -281,7 +278,7 @@ def says_from_which_amounts_on_steps_change_nothing(client: Client) -> None:
 
 @CHECKS.level(5)
 def says_which_steps_are_quiet(client: Client) -> None:
-    """A step like the one before on a calm node changes nothing, and leaves its conditions out."""
+    """Check that conditions are left out of a step like the one before on a calm node."""
     session = client.session()
     _step(session, step(0, 4))
     result = _step(session, step(10, 4))
@@ -293,7 +290,7 @@ def says_which_steps_are_quiet(client: Client) -> None:
 
 @CHECKS.level(5)
 def says_when_the_kernel_would(client: Client) -> None:
-    """With kernel_memcg_notification: the amount of each memory threshold."""
+    """Check the amounts that kernel_memcg_notification asks for."""
     result = _step(client.session(_create(kernel_memcg_notification=True)), step(0, 4))
     if not result.notify_at:
         raise NotServedError("StepResult.notify_at is empty with kernel_memcg_notification")
@@ -336,11 +333,11 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
 
 
 LEVELS = (
-    Level("evicts at hard thresholds", "`replay --eviction`, where no pod meets node pressure"),
-    Level("gives reasons", "the same, with reasons for `explain` of an evicted pod; safe retries"),
-    Level("grace, conditions, admission", "`replay --eviction` of any trace and configuration"),
-    Level("checkpoints and reads", "also clients that save a session and look at it"),
-    Level("steps left out and the stream", "everything, with the fewest steps and messages"),
+    Level("evicts at hard thresholds", "`replay`, while no pod meets a node under pressure"),
+    Level("gives reasons", "`explain` of an evicted pod, and `replay` as on level 1"),
+    Level("grace, conditions and admission", "`replay` of any trace and kubelet configuration"),
+    Level("checkpoints and reads", "`replay`, and clients that save a session or look at it"),
+    Level("steps that can be left out", "every command, with the fewest steps and messages"),
 )
 EVICTION = Contract(
     service="eviction",

@@ -21,7 +21,8 @@ from replay.conform.contract_session import session_checks
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
-from reprieve.session.v1beta1 import session_pb2
+from reprieve.queue.v1beta1.queue_pb2 import Operation
+from reprieve.session.v1beta1.session_pb2 import PopId
 
 SECOND_NS = 1_000_000_000
 BACKOFF_S = 4
@@ -29,7 +30,7 @@ HEADS = 10
 PLUGIN = "Fit"
 APPLIED, WOULD_BLOCK = queue_pb2.OUTCOME_CODE_APPLIED, queue_pb2.OUTCOME_CODE_WOULD_BLOCK
 NOT_NEXT, UNKNOWN_POP = queue_pb2.OUTCOME_CODE_NOT_NEXT, queue_pb2.OUTCOME_CODE_UNKNOWN_POP
-Operation, PopId = queue_pb2.Operation, session_pb2.PopId
+CHECKS = session_checks(stream_level=3)
 POP = queue_pb2.Pop()
 
 
@@ -113,7 +114,7 @@ def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
 
 @CHECKS.level(1)
 def pops_by_priority_and_age(client: Client) -> None:
-    """And by sort_key where there is one; heads show what the next pops will take."""
+    """Check pops, the heads that announce them, and sort_key."""
     session = client.session()
     expect("a pop of an empty queue", _popped(session), None)
     added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
@@ -128,7 +129,7 @@ def pops_by_priority_and_age(client: Client) -> None:
 
 @CHECKS.level(1)
 def forgets_pods_that_have_gone(client: Client) -> None:
-    """Waiting or popped; one that is unknown may go as well, and updates change the order."""
+    """Check pods that wait, are popped or unknown, and one that is updated."""
     session = client.session()
     _done(session, add("a"), add("b", 1), add("c"))
     higher = queue_pb2.Update(old_pod=pod("c"), pod=pod("c", 9))
@@ -144,7 +145,7 @@ def forgets_pods_that_have_gone(client: Client) -> None:
 
 @CHECKS.level(2)
 def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
-    """A refused pod waits for an event of its plugin, then for the backoff of its attempts."""
+    """Check that only an event of its plugin moves a pod, and its backoff grows by attempts."""
     session, second = client.session(), 0
     _done(session, add("a"))
     for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
@@ -168,7 +169,7 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
 
 @CHECKS.level(2)
 def heeds_an_event_during_an_attempt(client: Client) -> None:
-    """A pod that is refused while an event that helps it has come does not wait for another."""
+    """Check that a pod refused after the event that helps it does not wait for another."""
     session = client.session()
     _done(session, add("a"))
     _popped(session)
@@ -179,7 +180,7 @@ def heeds_an_event_during_an_attempt(client: Client) -> None:
 
 @CHECKS.level(2)
 def moves_leftovers_and_what_is_activated(client: Client) -> None:
-    """After max_unschedulable_ns, or at once."""
+    """Check pods that are moved after max_unschedulable_ns, or at once."""
     session = client.session()
     _done(session, add("a"), commit("a", 1), give_back("a", 1))
     answer = _done(session, at(290, flush_leftover=Empty()))
@@ -193,7 +194,7 @@ def moves_leftovers_and_what_is_activated(client: Client) -> None:
 
 @CHECKS.level(3)
 def commits_a_pop_only_if_it_is_next(client: Client) -> None:
-    """By uid and cycle; nothing after it in the batch is applied, and nothing has changed."""
+    """Check uid and cycle, and that nothing after it in the batch is applied."""
     session = client.session()
     before = _done(session, add("a", 9), add("b"), add("c"))
     for wrong in (commit("b", 1), commit("a", 2)):
@@ -211,7 +212,7 @@ def commits_a_pop_only_if_it_is_next(client: Client) -> None:
 
 @CHECKS.level(3)
 def commits_refusals_as_one_by_one(client: Client) -> None:
-    """A CommitUnschedulable is a CommitPop and an AddUnschedulable for each pod."""
+    """Check CommitUnschedulable against CommitPop and AddUnschedulable of each pod."""
     together, single = client.session(), client.session()
     for session in (together, single):
         _done(session, add("a", 9), add("b", 5), add("c", 1))
@@ -231,7 +232,7 @@ def commits_refusals_as_one_by_one(client: Client) -> None:
 
 @CHECKS.level(3)
 def keeps_nominations(client: Client) -> None:
-    """A head has its pod's node, until the nomination ends; a pod without one is accepted."""
+    """Check that a head has its pod's node, until the nomination ends."""
     session = client.session()
     nominate = queue_pb2.Nominate(pod=ref("a"), node_name="n")
     answer = _done(session, add("a"), at(0, nominate=nominate))
@@ -243,7 +244,7 @@ def keeps_nominations(client: Client) -> None:
 
 @CHECKS.level(4)
 def shows_where_each_pod_stands(client: Client) -> None:
-    """In GetState, and WatchPending's counts."""
+    """Check GetState, and WatchPending's counts."""
     session = client.session()
     nominate = queue_pb2.Nominate(pod=ref("b"), node_name="n")
     _done(session, add("a", 9), add("b", 5), add("c"), at(0, nominate=nominate))
@@ -269,7 +270,7 @@ def shows_where_each_pod_stands(client: Client) -> None:
 
 @CHECKS.level(5)
 def lets_callers_form_heads(client: Client) -> None:
-    """While no pod waits, the next ones are those that are added, in QueueSort's order."""
+    """Check that while no pod waits the next are those added, in QueueSort's order."""
     session = client.session()
     if not session.opened.foreseeable_heads:
         raise NotServedError("Session.foreseeable_heads is false")
@@ -279,7 +280,7 @@ def lets_callers_form_heads(client: Client) -> None:
 
 @CHECKS.level(5)
 def lets_pods_pass_through(client: Client) -> None:
-    """PassThrough is what Add, CommitPop, Done and Delete of each pod would have been."""
+    """Check PassThrough against Add, CommitPop, Done and Delete of each pod."""
     counted, single = client.session(), client.session()
     if not counted.opened.passes_through:
         raise NotServedError("Session.passes_through is false")
@@ -297,7 +298,7 @@ def lets_pods_pass_through(client: Client) -> None:
 
 @CHECKS.level(5)
 def gives_back_what_an_owner_leaves(client: Client) -> None:
-    """In a live session: by ReleaseOwner, and where a lease has run out that nobody renews."""
+    """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
     session = client.session(_create(live=True, lease_ns=30 * SECOND_NS))
     _apply(session, add("a", 9, 1), add("b", 5, 1), add("c", 1, 1))
     owners = ("one", "two")
@@ -366,11 +367,14 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
 
 
 LEVELS = (
-    Level("pops in order", "a client of its own that pops and ends what it has popped"),
-    Level("waits, backs off, is moved", "a client of its own that gives pods back"),
-    Level("commits heads and streams", "`serve scheduler --queue`, so for `replay` and `sweep`"),
-    Level("checkpoints and reads", "also `explain` and `replay --compare-recorded` through it"),
-    Level("heads without asking, live owners", "everything, at the least number of messages"),
+    Level("pops in order", "clients that pop pods and end them"),
+    Level("waits, backs off and is moved by events", "clients that give pods back"),
+    Level("commits what was shown", "`serve scheduler --queue`, and so `replay`"),
+    Level(
+        "checkpoints and reads",
+        "`serve scheduler --queue`, `explain` and `replay --compare-recorded`",
+    ),
+    Level("foreseeable heads and live owners", "every command, with the fewest messages"),
 )
 QUEUE = Contract(
     service="queue",

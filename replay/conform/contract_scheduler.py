@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from replay.conform.contract import (
@@ -21,13 +22,14 @@ from replay.world.answers import check_outcomes
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
+from reprieve.scheduler.v1beta1.scheduler_pb2 import Event, Outcome
 
 SECOND_NS = 1_000_000_000
 TICKS_MAX = 50
 """How many ticks a pod may take to be tried again."""
 BIND = scheduler_pb2.REFUSAL_STAGE_BIND
 DELETE_VICTIM = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
-Event, Outcome = scheduler_pb2.Event, scheduler_pb2.Outcome
+CHECKS = session_checks(stream_level=5)
 
 
 def node(name: str, cpu: int, taint: str = "", **labels: str) -> Event:
@@ -140,7 +142,7 @@ def bound(decided: Iterable[Outcome]) -> dict[str, str]:
 
 @CHECKS.level(1)
 def places_a_pod_where_it_fits(client: Client) -> None:
-    """On the one node that has room, is not tainted or cordoned, and is selected."""
+    """Check room, taints, cordons and node selectors, with one node that will do."""
     cordoned = node("cordoned", 64)
     cordoned.add.node.spec.unschedulable = True
     gpu = {"key": "gpu", "operator": "Exists"}
@@ -158,7 +160,7 @@ def places_a_pod_where_it_fits(client: Client) -> None:
 
 @CHECKS.level(1)
 def gives_room_once(client: Client) -> None:
-    """Of two pods with room for one, the other waits until the first one has gone."""
+    """Check that of two pods with room for one, one waits until the other one has gone."""
     world = World(client)
     first = bound(world.round(0, node("n", 2), pod("a", 2), pod("b", 2)))
     expect("pods bound to a node with room for one", len(first), 1)
@@ -170,7 +172,7 @@ def gives_room_once(client: Client) -> None:
 
 @CHECKS.level(1)
 def knows_pods_and_nodes_as_they_are(client: Client) -> None:
-    """Pods that came bound take room, changed nodes have theirs, and those gone take no pod."""
+    """Check pods that came bound, a node that changes and one that goes."""
     world = World(client)
     expect("binds on a full node", bound(world.round(0, node("n", 2), pod("old", 2, on="n"))), {})
     expect("binds on a full node", bound(world.round(1, pod("a", 2))), {})
@@ -182,7 +184,7 @@ def knows_pods_and_nodes_as_they_are(client: Client) -> None:
 
 @CHECKS.level(1)
 def forgets_a_pod_that_has_gone(client: Client) -> None:
-    """One that waited is not tried again; an unknown object may go."""
+    """Check that it is not tried again, and that unknown objects may go."""
     world = World(client)
     world.round(0, gone("nobody"), gone("nowhere", "Node"), node("n", 2), pod("a", 4))
     outcome = world.tried("b", world.round(5, gone("a"), node("m", 8), pod("b", 8)))
@@ -190,8 +192,19 @@ def forgets_a_pod_that_has_gone(client: Client) -> None:
 
 
 @CHECKS.level(1)
+def waits_until_something_helps(client: Client) -> None:
+    """Check that a pod is not tried again for its own status, in which its failure is written."""
+    world = World(client)
+    expect("binds without room", bound(world.round(0, node("n", 2), pod("a", 4))), {})
+    failed = pod_pb2.PodStatus(phase="Pending")
+    failed.conditions.add(type="PodScheduled", status="False", reason="Unschedulable")
+    written = Event(patch=scheduler_pb2.PodPatch(pod=gone("a").remove, status=failed))
+    expect("outcomes after the pod's own status", len(world.round(0, written)), 0)
+
+
+@CHECKS.level(1)
 def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
-    """On that node or another one; its room there is free meanwhile."""
+    """Check that it is bound at last, and its room free for others."""
     world = World(client)
     world.refuses.add("a")
     expect("bind of a", bound(world.round(0, node("n", 2), pod("a", 2))), {"a": "n"})
@@ -203,7 +216,7 @@ def tries_a_pod_again_whose_binding_was_refused(client: Client) -> None:
 
 @CHECKS.level(1)
 def takes_events_in_parts(client: Client) -> None:
-    """Rounds of events only take no pod; what follows is as if all had come in one message."""
+    """Check that events only take no pod, and what follows is as if they had come at once."""
     whole, parts = World(client), World(client)
     events = [*(node(f"n{each}", each) for each in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
     wanted = whole.round(0, *events)
@@ -217,7 +230,7 @@ def takes_events_in_parts(client: Client) -> None:
 
 @CHECKS.level(1)
 def takes_as_many_pods_as_it_may(client: Client) -> None:
-    """max_pods bounds an answer; `more` says that pods are left, and none is lost or taken twice."""
+    """Check that `more` says that pods are left, and none is lost or taken twice."""
     world = World(client)
     pods = [pod(f"p{number}", 1) for number in range(5)]
     decided = world.round(0, node("n", 4), *pods, max_pods=2)
@@ -227,7 +240,7 @@ def takes_as_many_pods_as_it_may(client: Client) -> None:
 
 @CHECKS.level(2)
 def says_why_in_kube_schedulers_words(client: Client) -> None:
-    """The message counts nodes by reasons; plugins are named."""
+    """Check that nodes are counted by reasons, and plugins are named."""
     world = World(client)
     verdict = world.tried("a", world.round(0, pod("a", 1))).unschedulable
     expect("message", verdict.message, "no nodes available to schedule pods")
@@ -245,7 +258,7 @@ def says_why_in_kube_schedulers_words(client: Client) -> None:
 
 @CHECKS.level(2)
 def counts_attempts_and_nodes(client: Client) -> None:
-    """From the first attempt on, with the time at which the pod came."""
+    """Check an attempt that fails and one that binds, with the time at which the pod came."""
     world = World(client)
     outcome = world.tried("a", world.round(1, node("n", 2), pod("a", 4)))
     expect("attempts", outcome.attempts, 1)
@@ -253,14 +266,11 @@ def counts_attempts_and_nodes(client: Client) -> None:
     expect("attempts", again.attempts, 2)
     expect("first_enqueued_ns", again.first_enqueued_ns, SECOND_NS)
     expect("pop.cycle grows", again.pop.cycle > outcome.pop.cycle, wanted=True)
-    expect("bind.evaluated_nodes and feasible_nodes", _counts(again), (2, 1))
+    nodes = (again.bind.evaluated_nodes, again.bind.feasible_nodes)
+    expect("bind.evaluated_nodes and feasible_nodes", nodes, (2, 1))
 
 
-def _counts(outcome: Outcome) -> tuple[int, int]:
-    return outcome.bind.evaluated_nodes, outcome.bind.feasible_nodes
-
-
-def _preemption(world: World, outcome: Outcome, victims: set[str]) -> str:
+def _preemption(outcome: Outcome, victims: set[str]) -> str:
     """Return the node of a preemption, whose victims must be these."""
     verdict = outcome.unschedulable
     expect("preemption is set", verdict.HasField("preemption"), wanted=True)
@@ -272,11 +282,11 @@ def _preemption(world: World, outcome: Outcome, victims: set[str]) -> str:
 
 @CHECKS.level(3)
 def preempts_pods_of_lower_priority(client: Client) -> None:
-    """As few as make room; the pod is nominated, and bound there once they have gone."""
+    """Check that as few go as make room, which is kept for the pod until they have gone."""
     world = World(client)
     pods = [pod("low", 2, 1, on="n"), pod("mid", 1, 5, on="n"), pod("top", 1, 9, on="n")]
     outcome = world.tried("high", world.round(0, node("n", 4), *pods, pod("high", 2, 9)))
-    expect("preemption.node_name", _preemption(world, outcome, {"low"}), "n")
+    expect("preemption.node_name", _preemption(outcome, {"low"}), "n")
     late = world.round(1, gone("low"), pod("late", 2, 1))
     outcome = world.tried("high", late)
     expect("bind of the preemptor", bound([outcome]), {"high": "n"})
@@ -285,7 +295,7 @@ def preempts_pods_of_lower_priority(client: Client) -> None:
 
 @CHECKS.level(3)
 def preempts_no_pod_of_its_own_priority(client: Client) -> None:
-    """Nor any for a pod whose preemptionPolicy is Never, or where it would not help."""
+    """Check also preemptionPolicy Never, and a pod that no preemption helps."""
     never = pod("never", 2, 9, preemption_policy="Never")
     for name, event in (
         ("equal", pod("equal", 2, 5)),
@@ -300,12 +310,12 @@ def preempts_no_pod_of_its_own_priority(client: Client) -> None:
 
 @CHECKS.level(3)
 def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
-    """The pod is not lost: it is bound once there is room after all."""
+    """Check that the pod is not lost: it is bound once there is room after all."""
     world = World(client)
     world.refuses.add("high")
     low = pod("low", 2, 1, on="n")
     outcome = world.tried("high", world.round(0, node("n", 2), low, pod("high", 2, 9)))
-    _preemption(world, outcome, {"low"})
+    _preemption(outcome, {"low"})
     decided = bound(world.round(1))
     expect("binds without room", decided, {})
     outcome = world.tried("high", world.round(30, gone("low")))
@@ -314,12 +324,14 @@ def goes_on_where_a_victim_cannot_be_deleted(client: Client) -> None:
 
 @CHECKS.level(4)
 def evaluates_a_pending_pod(client: Client) -> None:
-    """Every verdict, which changes nothing; an unknown pod is not found."""
+    """Check the verdicts, that asking changes nothing, and that an unknown pod is not found."""
     world = World(client)
     world.round(0, node("n", 2), node("m", 8), pod("a", 4), events_only=True)
 
-    def evaluated(uid: str) -> scheduler_pb2.Evaluation:
-        request = pb.EvaluatePodRequest(pod=meta_pb2.ObjectReference(uid=uid))
+    def evaluated(uid: str, new_pod: pod_pb2.Pod | None = None) -> scheduler_pb2.Evaluation:
+        request = pb.EvaluatePodRequest(new_pod=new_pod)
+        if new_pod is None:
+            request.pod.uid = uid
         answer = world.session.read("EvaluatePod", request, pb.EvaluatePodResponse())
         found: scheduler_pb2.Evaluation = answer.evaluation
         return found
@@ -329,6 +341,7 @@ def evaluates_a_pending_pod(client: Client) -> None:
     expect("evaluation.feasible_nodes", found.feasible_nodes, 1)
     refusals = {each.node_name: each.HasField("refusal") for each in found.nodes}
     expect("evaluation.nodes that are refused", refusals, {"m": False, "n": True})
+    expect("evaluation.host of a new pod", evaluated("", pod("b", 3).add.pod).host, "m")
     refused(lambda: evaluated("uid-nobody"), "NOT_FOUND", "NOT_FOUND")
     (outcome,) = world.round(0)
     expect("attempts after EvaluatePod", (outcome.attempts, bound([outcome])), (1, {"a": "m"}))
@@ -336,7 +349,7 @@ def evaluates_a_pending_pod(client: Client) -> None:
 
 @CHECKS.level(4)
 def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
-    """In GetState."""
+    """Check GetState."""
     world = World(client)
     world.round(0, node("n", 2), pod("a", 2), pod("b", 8))
     state = world.session.state().state
@@ -350,7 +363,7 @@ def shows_objects_queue_and_what_is_assumed(client: Client) -> None:
 
 @CHECKS.level(5)
 def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
-    """For as long as every pod is bound; what is left is not taken."""
+    """Check a window that ends at a pod which is not bound: the rest of it is not taken."""
     windowed, plain = World(client), World(client)
     if not windowed.session.opened.windows:
         raise NotServedError("Session.windows is false")
@@ -359,7 +372,7 @@ def runs_a_window_as_rounds_one_by_one(client: Client) -> None:
         world.round(0, node("n", 8))
     wanted = [plain.round(second, event) for second, event in coming[:3]]
     request = pb.RunRoundRequest(round=round_at(*coming[0]))
-    for (before, told), (second, event) in zip(coming, coming[1:], strict=False):
+    for (before, told), (second, event) in pairwise(coming):
         confirmed = Event(at_ns=before * SECOND_NS, patch=scheduler_pb2.PodPatch(node_name=""))
         confirmed.patch.pod.CopyFrom(gone(told.add.pod.metadata.name).remove)
         request.window.add(confirmations=[confirmed], round=round_at(second, event))
@@ -439,11 +452,13 @@ def _malformed() -> dict[str, pb.RunRoundRequest]:
 
 
 LEVELS = (
-    Level("places pods", "`replay`, `sweep` and what reads runs, such as `report` and `get`"),
-    Level("gives reasons", "the same, with reasons in the log and in `report`; safe retries"),
-    Level("preempts", "the same for workloads with priorities, and `compare` of such runs"),
-    Level("checkpoints and reads", "also `replay --compare-recorded` and `explain`"),
-    Level("windows and the stream", "everything, at the least number of messages"),
+    Level("places pods", "`replay`, `get`, `query`, `report` and `export`"),
+    Level("gives reasons", "`replay` and what reads its runs, with reasons in them"),
+    Level("preempts", "`replay` and what reads its runs, with preemption"),
+    Level(
+        "checkpoints and reads", "`replay`, `explain`, `compare` and `replay --compare-recorded`"
+    ),
+    Level("windows and the stream", "every command, with the fewest messages"),
 )
 SCHEDULER = Contract(
     service="scheduler",

@@ -90,6 +90,10 @@ class Sessions {
     if (!session) {
       throw new Refusal('NOT_FOUND', 'SESSION_EXPIRED', `there is no session ${stamp.session}`);
     }
+    if (session.broken) {
+      const text = 'the session broke half-way through a request: delete it';
+      throw new Refusal('FAILED_PRECONDITION', 'SESSION_BROKEN', text);
+    }
     if (session.busy) throw new Refusal('ABORTED', 'BUSY', 'another request is being carried out');
     if (stamp.sequence === undefined) throw Refusal.badField('stamp.sequence', 'is required');
     const next = session.sequence + 1n;
@@ -111,6 +115,9 @@ class Sessions {
       session.request = request;
       session.sequence = next;
       return session.answer;
+    } catch (error) {
+      session.broken = !(error instanceof Refusal);
+      throw error;
     } finally {
       session.busy = false;
     }

@@ -36,6 +36,12 @@ function requestsOf({ spec }) {
   return add(whole, amounts(spec.overhead));
 }
 
+/** Return what a node has for pods. */
+function roomOf({ status }) {
+  const { allocatable, capacity } = status ?? {};
+  return amounts(Object.keys(allocatable ?? {}).length ? allocatable : capacity);
+}
+
 function tolerates(pod, taint) {
   return pod.spec.tolerations.some(({ key, operator, value, effect }) => (
     (effect === '' || effect === taint.effect)
@@ -97,9 +103,11 @@ class Cluster {
     if (object?.pod) return this.#putPod(object.pod);
     if (event.patch) {
       const record = this.#pods.get(event.patch.pod.uid);
-      return record ? this.#putPod(patched(record.pod, event.patch)) : null;
+      if (!record) return null;
+      const pod = patched(record.pod, event.patch);
+      return this.#replace(pod.metadata.uid, { ...record, pod, node: pod.spec.node_name || record.node });
     }
-    if (event.remove?.kind === 'Pod') return this.#replace(event.remove.uid, undefined);
+    if (event.remove?.kind === 'Pod') return this.#replace(event.remove.uid, null);
     if (event.remove?.kind === 'Node') this.#nodes.delete(event.remove.name);
     return null; // another kind of object, or a tick
   }
@@ -149,14 +157,13 @@ class Cluster {
   #putNode(node) {
     const { name, labels } = node.metadata;
     const old = this.#nodes.get(name);
-    const { allocatable, capacity } = node.status ?? {};
     this.#nodes.set(name, {
       name,
       labels,
       message: node,
       unschedulable: node.spec?.unschedulable,
       taints: (node.spec?.taints ?? []).filter((each) => each.effect !== 'PreferNoSchedule'),
-      room: amounts(Object.keys(allocatable ?? {}).length ? allocatable : capacity),
+      room: roomOf(node),
       used: {},
       pods: 0,
     });
@@ -214,4 +221,4 @@ function patched(pod, patch) {
   };
 }
 
-module.exports = { Cluster };
+module.exports = { Cluster, requestsOf, roomOf };

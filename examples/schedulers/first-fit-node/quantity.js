@@ -1,7 +1,7 @@
 // Kubernetes' quantities: "500m", "2", "1.5Gi", "129e6".
 'use strict';
 
-const FORM = /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d+)|([numkMGTPE]?|[KMGTPE]i))$/;
+const FORM = /^([+-]?)(\d*)\.?(\d*)(?:[eE]([+-]?\d{1,3})|([numkMGTPE]?|[KMGTPE]i))$/;
 const POWERS = { n: -9, u: -6, m: -3, '': 0, k: 3, M: 6, G: 9, T: 12, P: 15, E: 18 };
 const BINARY = ['Ki', 'Mi', 'Gi', 'Ti', 'Pi', 'Ei'];
 

@@ -4,6 +4,17 @@
 const { Refusal, Sessions, contract, serve, streaming, unary } = require(
   '../../clients/service-node',
 );
+const { requestsOf, roomOf } = require('./cluster');
+
+/** Throw a Refusal where a pod or a node has a quantity that is none. */
+function checkQuantities(field, { pod, node }) {
+  try {
+    if (pod) requestsOf(pod);
+    if (node) roomOf(node);
+  } catch (error) {
+    throw Refusal.badField(`${field}.${pod ? 'pod' : 'node'}`, error.message);
+  }
+}
 
 function checkEvent(field, { add, update, remove, patch, tick }) {
   const object = add ?? update;
@@ -14,6 +25,8 @@ function checkEvent(field, { add, update, remove, patch, tick }) {
     const { name, uid } = object[kind].metadata ?? {};
     if (!name) throw Refusal.badField(`${at}.${kind}.metadata.name`, 'is required');
     if (kind === 'pod' && !uid) throw Refusal.badField(`${at}.pod.metadata.uid`, 'is required');
+    if (kind === 'pod' && !object.pod.spec) throw Refusal.badField(`${at}.pod.spec`, 'is required');
+    checkQuantities(at, object);
   } else if (remove) {
     if (!remove.kind) throw Refusal.badField(`${field}.remove.kind`, 'is required');
   } else if (patch) {

@@ -572,7 +572,7 @@ def test_profiles_are_checked_by_name() -> None:
         with pytest.raises(FieldError) as error:
             config_from_message(queue_pb2.QueueConfig(profiles=profiles))
         assert error.value.field == field
-    with pytest.raises(FieldError, match="no such thing"):
+    with pytest.raises(FieldError, match="no such setting"):
         config_from_message(queue_pb2.QueueConfig(rules="v1.20", profiles=[named]))
 
 

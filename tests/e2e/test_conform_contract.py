@@ -1,0 +1,418 @@
+"""`reprieve conform --contract`: what our services reach, what a small one does, what is found."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc
+import pytest
+from google.protobuf.empty_pb2 import Empty
+
+from replay.backends.processes import EmbeddedServices
+from replay.cli.conform_command import CONTRACTS
+from replay.conform.contract import FAILED, NOT_SERVED, PASSED, Report, run_checks
+from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
+from reprieve.session.v1beta1 import session_pb2
+from services.kube import quantity
+from tests.e2e.commands import REFUSED, SERVICE, reprieve
+
+pytestmark = pytest.mark.e2e
+DIFFERS = 1
+
+
+@pytest.mark.parametrize("service", CONTRACTS)
+def test_our_services_reach_the_highest_level(
+    services: EmbeddedServices, tmp_path: Path, service: str
+) -> None:
+    """Every check passes; the table has a row for each, and a last line."""
+    address = services.addresses[service]
+    told = reprieve(tmp_path, "conform", "--contract", service, address, "--level", "5").stdout
+    header, *rows, blank, last = told.splitlines()
+    assert (header.split(), blank) == (["LEVEL", "CHECK", "RESULT"], "")
+    assert len(rows) == len(CONTRACTS[service].checks)
+    assert {row.split("  ")[-1].strip() for row in rows} == {PASSED}
+    assert last.startswith(f"{address} reaches level 5 of the {service} contract: it serves every")
+
+
+class FirstFit(scheduler_service_pb2_grpc.SchedulerServiceServicer):
+    """The first node with room takes a pod: three methods, and nothing is refused."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Cluster] = {}
+
+    def CreateSession(  # noqa: N802 - gRPC's name
+        self, request: rpc.CreateSessionRequest, context: grpc.ServicerContext
+    ) -> rpc.Session:
+        """Start a session."""
+        del request, context
+        name = f"s{len(self._sessions)}"
+        self._sessions[name] = Cluster()
+        return rpc.Session(session=name)
+
+    def DeleteSession(  # noqa: N802 - gRPC's name
+        self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
+    ) -> Empty:
+        """Forget nothing."""
+        del request, context
+        return Empty()
+
+    def RunRound(  # noqa: N802 - gRPC's name
+        self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
+    ) -> rpc.RunRoundResponse:
+        """Take events, then pods."""
+        del context
+        outcomes = self._sessions[request.stamp.session].run(request.round)
+        return rpc.RunRoundResponse(outcomes=[outcomes], sequence=request.stamp.sequence)
+
+
+class Cluster:
+    """Nodes, and pods by UID; those that are `due` are tried."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Any] = {}
+        self._pods: dict[str, Any] = {}
+        self._due: list[str] = []
+        self._attempts: dict[str, int] = {}
+        self._cycles = itertools.count(1)
+
+    def run(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
+        """Take a round's events and try the pods that are due."""
+        for answer in round_.answers:
+            if answer.refused and answer.pop.uid in self._pods:
+                self._pods[answer.pop.uid].spec.node_name = ""
+                self._due.append(answer.pop.uid)
+        for event in round_.events:
+            self._take(event)
+        made = scheduler_pb2.RoundOutcomes()
+        while self._due and not round_.events_only:
+            if round_.HasField("max_pods") and len(made.outcomes) == round_.max_pods:
+                made.more = True
+                break
+            self._attempt(self._due.pop(0), made.outcomes.add(at_ns=round_.at_ns))
+        return made
+
+    def _take(self, event: scheduler_pb2.Event) -> None:
+        thing = event.add if event.HasField("add") else event.update
+        if thing.HasField("node"):
+            self._nodes[thing.node.metadata.name] = thing.node
+        elif thing.HasField("pod"):
+            self._pods[thing.pod.metadata.uid] = thing.pod
+        elif event.HasField("remove"):
+            self._nodes.pop(event.remove.name, None)
+            self._pods.pop(event.remove.uid, None)
+        else:
+            return
+        self._due = [uid for uid, pod in self._pods.items() if not pod.spec.node_name]
+
+    def _attempt(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
+        outcome.pop.uid, outcome.pop.cycle = uid, next(self._cycles)
+        outcome.attempts = self._attempts[uid] = self._attempts.get(uid, 0) + 1
+        host = next((name for name in self._nodes if self._fits(self._pods[uid], name)), "")
+        if host:
+            self._pods[uid].spec.node_name = outcome.bind.node_name = host
+        else:
+            outcome.unschedulable.message = "no"
+
+    def _fits(self, pod: Any, name: str) -> bool:
+        node = self._nodes[name]
+        here = [each for each in self._pods.values() if each.spec.node_name == name]
+        tolerated = {each.key for each in pod.spec.tolerations}
+        return (
+            sum(map(_cpu, [pod, *here])) <= quantity.milli(node.status.allocatable["cpu"])
+            and not node.spec.unschedulable
+            and all(each.key in tolerated for each in node.spec.taints)
+            and dict(pod.spec.node_selector).items() <= dict(node.metadata.labels).items()
+        )
+
+
+def _cpu(pod: Any) -> int:
+    return sum(quantity.milli(each.resources.requests["cpu"]) for each in pod.spec.containers)
+
+
+@pytest.fixture
+def first_fit() -> Iterator[str]:
+    """Serve the small scheduler and yield its address."""
+    server = grpc.server(ThreadPoolExecutor(4))
+    servicer = FirstFit()  # type: ignore[abstract] # gRPC itself refuses the other methods
+    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"127.0.0.1:{port}"
+    server.stop(0).wait()
+
+
+def test_three_methods_are_enough_for_level_1(first_fit: str, tmp_path: Path) -> None:
+    """And not for level 2; what is not served is no failure of it."""
+    command = ("conform", "--contract", "scheduler", first_fit)
+    done = reprieve(tmp_path, *command)
+    assert done.stdout.splitlines()[-1] == (
+        f"{first_fit} reaches level 1 of the scheduler contract: "
+        "it serves `replay`, `get`, `query`, `report` and `export`"
+    )
+    again = reprieve(tmp_path, *command, "--level", "2", "-o", "json", code=DIFFERS)
+    assert "level 2 is not reached" in again.stderr
+    found = json.loads(again.stdout)
+    assert (found["contract"], found["level"], len(found["levels"])) == ("scheduler", 1, 5)
+    results: dict[int, set[str]] = {}
+    for each in found["checks"]:
+        results.setdefault(each["level"], set()).add(each["result"])
+        assert bool(each["why"]) == (each["result"] != PASSED)
+    assert results[1] == {PASSED}
+    assert FAILED in results[2]
+    assert results[4] == results[5] == {NOT_SERVED}
+
+
+class Exchanged(NamedTuple):
+    """A unary call's request and its answer, which may be spoiled."""
+
+    method: str
+    request: Any
+    answer: Any
+
+
+Spoil = Callable[[Exchanged], None]
+
+
+class Spoiled:
+    """A stub whose answers to requests that make a session or count are spoiled."""
+
+    def __init__(self, stub: Any, spoil: Spoil) -> None:
+        self._stub = stub
+        self._spoil = spoil
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the stub."""
+        method = getattr(self._stub, name)
+        if name not in {"CreateSession", "RunRound", "Apply"}:
+            return method
+
+        def call(request: Any, timeout: float) -> Any:
+            answer = method(request, timeout=timeout)
+            self._spoil(Exchanged(name, request, answer))
+            return answer
+
+        return call
+
+
+def checked(services: EmbeddedServices, service: str, spoil: Spoil) -> Report:
+    """Return what is found of our service with answers that are spoiled."""
+    contract, address = CONTRACTS[service], services.addresses[service]
+    spoiled = dataclasses.replace(contract, stub=lambda it: Spoiled(contract.stub(it), spoil))
+    with grpc.insecure_channel(address) as channel:
+        return run_checks(spoiled, channel, address)
+
+
+def _outcomes(it: Exchanged) -> Iterator[Any]:
+    for outcomes in getattr(it.answer, "outcomes", ()):
+        yield from outcomes.outcomes
+
+
+def wrong_sequence(it: Exchanged) -> None:
+    """Answer another request's number."""
+    if it.method != "CreateSession":
+        it.answer.sequence = it.request.stamp.sequence + 1
+
+
+def unknown_node(it: Exchanged) -> None:
+    """Bind to a node that nobody has seen, where the pod was tried before."""
+    for outcome in _outcomes(it):
+        if outcome.attempts > 1 and outcome.HasField("bind"):
+            outcome.bind.node_name = "nowhere"
+
+
+def lost_pods(it: Exchanged) -> None:
+    """Leave pods out where max_pods is reached."""
+    for outcomes in getattr(it.answer, "outcomes", ()):
+        outcomes.more = False
+
+
+def other_words(it: Exchanged) -> None:
+    """Say why in words of one's own."""
+    for outcome in _outcomes(it):
+        for verdict in (outcome.unschedulable, *outcome.refusals.verdicts):
+            if verdict.message:
+                verdict.message = "it does not fit"
+
+
+def more_victims(it: Exchanged) -> None:
+    """Preempt a pod that may stay as well."""
+    for outcome in _outcomes(it):
+        for kept in outcome.unschedulable.preemption.reprieved:
+            outcome.unschedulable.preemption.victims.add(pod=kept)
+
+
+def short_windows(it: Exchanged) -> None:
+    """Take the first round of a window only."""
+    if it.method == "RunRound":
+        del it.answer.outcomes[1:]
+        it.answer.outcomes[0].goes_on = False
+
+
+def wrong_resumable(it: Exchanged) -> None:
+    """Deny a checkpoint that is served."""
+    if it.method == "CreateSession":
+        it.answer.resumable = False
+
+
+def shuffled_heads(it: Exchanged) -> None:
+    """Show heads in another order than they are popped."""
+    if len(getattr(it.answer, "heads", ())) == 4:
+        it.answer.heads.sort(key=lambda head: head.pop.uid)
+
+
+def early_wakeup(it: Exchanged) -> None:
+    """Ask for the tick long after a backoff has ended."""
+    if getattr(it.answer, "next_wakeup_ns", 0):
+        it.answer.next_wakeup_ns += 3_600_000_000_000
+
+
+def applied_not_next(it: Exchanged) -> None:
+    """Count an operation that was not applied."""
+    results = getattr(it.answer, "results", ())
+    if any(each.code == queue_pb2.OUTCOME_CODE_NOT_NEXT for each in results):
+        it.answer.applied += 1
+
+
+def lost_nominations(it: Exchanged) -> None:
+    """Forget the nodes of heads."""
+    for head in getattr(it.answer, "heads", ()):
+        head.ClearField("nominated_node_name")
+
+
+def _steps(it: Exchanged) -> Iterator[Any]:
+    for result in getattr(it.answer, "results", ()):
+        if result.HasField("step"):
+            yield result.step
+
+
+def nobody_evicted(it: Exchanged) -> None:
+    """Evict no pod that is named by its uid alone."""
+    for operation, step in zip(getattr(it.request, "operations", ()), _steps(it), strict=False):
+        if operation.step.active_uids:
+            step.ClearField("evictions")
+
+
+def other_ranking(it: Exchanged) -> None:
+    """Rank pods by their names."""
+    for step in _steps(it):
+        step.ranking.sort(key=lambda place: place.pod.uid, reverse=True)
+
+
+def own_grace(it: Exchanged) -> None:
+    """Leave out how long a pod has."""
+    for step in _steps(it):
+        for eviction in step.evictions:
+            eviction.ClearField("grace_period_override_seconds")
+
+
+def calm_too_low(it: Exchanged) -> None:
+    """Say that no step ever changes anything."""
+    for step in _steps(it):
+        for amount in step.calm.least:
+            amount.amount = 1
+
+
+FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
+    ("scheduler", wrong_sequence): ("creates and deletes sessions", "sequence is 2, expected 1"),
+    ("scheduler", wrong_resumable): (
+        "says what it serves",
+        "Session.resumable is False, expected True",
+    ),
+    ("scheduler", unknown_node): (
+        "tries a pod again whose binding was refused",
+        "outcomes[0].bind.node_name: 'nowhere': no node has this name",
+    ),
+    ("scheduler", lost_pods): ("takes as many pods as it may", "is 2, expected 4"),
+    ("scheduler", other_words): (
+        "says why in kube schedulers words",
+        "message is 'it does not fit', expected 'no nodes available to schedule pods'",
+    ),
+    ("scheduler", more_victims): ("preempts pods of lower priority", "preemption.victims is"),
+    ("scheduler", short_windows): (
+        "runs a window as rounds one by one",
+        "goes_on of the outcomes is [False], expected [True, True, False]",
+    ),
+    ("queue", shuffled_heads): ("pops by priority and age", "heads is [('a', 3, 1)"),
+    ("queue", early_wakeup): ("waits for an event and for its backoff", "next_wakeup_ns is 36"),
+    ("queue", applied_not_next): (
+        "commits a pop only if it is next",
+        "applied is 1, expected 0",
+    ),
+    ("queue", lost_nominations): (
+        "keeps nominations",
+        "heads[0].nominated_node_name is '', expected 'n'",
+    ),
+    ("eviction", nobody_evicted): (
+        "evicts at a hard threshold",
+        "evictions of pods named by uid is 0, expected 1",
+    ),
+    ("eviction", other_ranking): (
+        "ranks pods as the kubelet does",
+        "ranking is ['within', 'over-low', 'over-high'], expected ['over-low',",
+    ),
+    ("eviction", own_grace): (
+        "waits for the grace of a soft threshold",
+        "grace_period_override_seconds is 0, expected 7",
+    ),
+    ("eviction", calm_too_low): (
+        "says from which amounts on steps change nothing",
+        "calm.least[memory.available] is 1, expected from 1Gi to 4Gi",
+    ),
+}
+"""Faults by service, each with a check that finds it and what is said of it."""
+
+
+@pytest.mark.parametrize(
+    ("service", "spoil"), FAULTS, ids=[f"{name}-{each.__name__}" for name, each in FAULTS]
+)
+def test_a_fault_fails_its_check(services: EmbeddedServices, service: str, spoil: Spoil) -> None:
+    """By its name, and with what was expected; the level below the check's is reached."""
+    report = checked(services, service, spoil)
+    check, why = FAULTS[service, spoil]
+    failed = {each.check: each for each in report.results if each.result == FAILED}
+    assert check in failed, list(failed)
+    assert why in failed[check].why
+    assert report.level == failed[check].level - 1
+
+
+def test_an_answer_that_is_given_anew_is_no_retry(services: EmbeddedServices) -> None:
+    """The same request again must answer what it answered."""
+    seen: set[tuple[str, int]] = set()
+
+    def forgetful(it: Exchanged) -> None:
+        if it.method == "Apply":
+            key = (it.request.stamp.session, it.request.stamp.sequence)
+            if key in seen:
+                it.answer.ClearField("heads")
+            seen.add(key)
+
+    report = checked(services, "queue", forgetful)
+    failed = [each.check for each in report.results if each.result == FAILED]
+    assert failed == ["repeats an answer without doing it twice"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "code"),
+    [
+        (("--contract", "queue", "127.0.0.1:1"), "the queue at 127.0.0.1:1 answers UNAV", SERVICE),
+        (("--contract", "queue"), "needs one ADDRESS", REFUSED),
+        (("--contract", "queue", "a", "b"), "needs one ADDRESS", REFUSED),
+        (("--contract", "queue", "a", "--stream"), "--stream is for vectors", REFUSED),
+        (("--level", "2"), "--level needs --contract", REFUSED),
+        (("--contract", "world", "a"), "'world' is not one of", REFUSED),
+        (("nothing.jsonl",), "File 'nothing.jsonl' does not exist", REFUSED),
+    ],
+)
+def test_what_cannot_be_checked(
+    tmp_path: Path, arguments: tuple[str, ...], said: str, code: int
+) -> None:
+    """A service that is not there, and options that do not go together."""
+    assert said in reprieve(tmp_path, "conform", *arguments, code=code).stderr
