@@ -185,6 +185,13 @@ def expect(field: str, seen: object, wanted: object) -> None:
         raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
 
 
+def only(field: str, values: Iterable[Any]) -> Any:
+    """Return the one entry of a field. Raises CheckError where there is another number of them."""
+    listed = list(values)
+    expect(f"the number of {field}", len(listed), 1)
+    return listed[0]
+
+
 def expect_same(what: str, seen: Message, wanted: Message) -> None:
     """Raise CheckError where messages differ in anything but what is measured."""
     one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
@@ -310,6 +317,8 @@ def _result(check: Check, client: Client) -> Result:
         check.run(client)
     except (CheckError, AnswerError) as error:
         result, why = FAILED, str(error)
+    except (LookupError, ValueError) as error:
+        result, why = FAILED, f"the answer lacks what was expected: {error!r}"
     except NotServedError as error:
         result, why = NOT_SERVED, str(error)
     except grpc.RpcError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from google.protobuf.empty_pb2 import Empty
@@ -16,6 +17,7 @@ from replay.conform.contract import (
     Session,
     expect,
     expect_same,
+    only,
 )
 from replay.conform.contract_session import session_checks
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
@@ -90,11 +92,16 @@ def _apply(session: Session, *operations: Operation, heads: int = HEADS) -> pb.A
 
 
 def _done(session: Session, *operations: Operation) -> pb.ApplyResponse:
-    """Return the answer to operations all of which must be applied."""
+    """Return the answer to operations which must plainly be applied."""
     answer = _apply(session, *operations)
     expect("applied", answer.applied, len(operations))
-    expect("results of operations that are plainly applied", len(answer.results), 0)
+    expect("results of what is plainly applied", len(answer.results), 0)
     return answer
+
+
+def _heads(session: Session, *operations: Operation) -> list[tuple[str, int, int]]:
+    """Return the heads after operations which must plainly be applied."""
+    return _shown(_done(session, *operations))
 
 
 def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
@@ -105,7 +112,7 @@ def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
 
 def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
     """Pop, and return name, cycle and attempt of the pod, None where there was none."""
-    (result,) = _apply(session, at(second, pop=POP)).results
+    result = only("results", _apply(session, at(second, pop=POP)).results)
     if result.code == WOULD_BLOCK:
         return None
     expect("results[0].code", result.code, APPLIED)
@@ -119,12 +126,11 @@ def pops_by_priority_and_age(client: Client) -> None:
     expect("a pop of an empty queue", _popped(session), None)
     added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
     wanted = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
-    expect("heads", _shown(_done(session, *added)), wanted)
+    expect("heads", _heads(session, *added), wanted)
     expect("pops", [_popped(session, 4) for _ in range(5)], [*wanted, None])
     keyed = client.session()
     added = [add("a", 9, 0, sort_key=b"z"), add("b", 0, 0, sort_key=b"k")]
-    heads = _shown(_done(keyed, *added))
-    expect("heads by sort_key", [name for name, _, _ in heads], ["b", "a"])
+    expect("heads by sort_key", _heads(keyed, *added), [("b", 1, 1), ("a", 2, 1)])
 
 
 @CHECKS.level(1)
@@ -133,8 +139,8 @@ def forgets_pods_that_have_gone(client: Client) -> None:
     session = client.session()
     _done(session, add("a"), add("b", 1), add("c"))
     higher = queue_pb2.Update(old_pod=pod("c"), pod=pod("c", 9))
-    answer = _done(session, at(1, update=higher), at(1, delete_pod=ref("b")))
-    expect("heads", [name for name, _, _ in _shown(answer)], ["c", "a"])
+    heads = _heads(session, at(1, update=higher), at(1, delete_pod=ref("b")))
+    expect("heads", heads, [("c", 1, 1), ("a", 2, 1)])
     expect("a pop", _popped(session, 1), ("c", 1, 1))
     popped, unknown = PopId(uid="uid-c", cycle=1), PopId(uid="uid-x", cycle=1)
     ended = [at(1, done=popped), at(1, done=unknown), at(1, delete_pod=ref("c"))]
@@ -151,8 +157,8 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
     for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
         expect("a pop", _popped(session, second), ("a", attempt, attempt))
         _done(session, give_back("a", attempt, second))
-        answer = _done(session, move("PodDelete", second))
-        expect("heads after an event that helps nobody", _shown(answer), [])
+        heads = _heads(session, move("PodDelete", second))
+        expect("heads after an event that helps nobody", heads, [])
         answer = _done(session, move("NodeAdd", second))
         expect("heads while the pod backs off", _shown(answer), [])
         due_ns = (second + backoff_s) * SECOND_NS
@@ -160,11 +166,11 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
             seen = answer.next_wakeup_ns
             raise CheckError(f"next_wakeup_ns is {seen}, expected the first tick after {due_ns}")
         early = second + backoff_s - 1
-        answer = _done(session, at(early, flush_backoff=Empty()))
-        expect("heads before the backoff has ended", _shown(answer), [])
+        heads = _heads(session, at(early, flush_backoff=Empty()))
+        expect("heads before the backoff has ended", heads, [])
         second += backoff_s + 1
-        answer = _done(session, at(second, flush_backoff=Empty()))
-        expect("heads after the backoff", _shown(answer), [("a", attempt + 1, attempt + 1)])
+        heads = _heads(session, at(second, flush_backoff=Empty()))
+        expect("heads after the backoff", heads, [("a", attempt + 1, attempt + 1)])
 
 
 @CHECKS.level(2)
@@ -174,8 +180,7 @@ def heeds_an_event_during_an_attempt(client: Client) -> None:
     _done(session, add("a"))
     _popped(session)
     _done(session, move("NodeAdd", 1), give_back("a", 1, 2))
-    answer = _done(session, at(30, flush_backoff=Empty()))
-    expect("heads", _shown(answer), [("a", 2, 2)])
+    expect("heads", _heads(session, at(30, flush_backoff=Empty())), [("a", 2, 2)])
 
 
 @CHECKS.level(2)
@@ -183,13 +188,13 @@ def moves_leftovers_and_what_is_activated(client: Client) -> None:
     """Check pods that are moved after max_unschedulable_ns, or at once."""
     session = client.session()
     _done(session, add("a"), commit("a", 1), give_back("a", 1))
-    answer = _done(session, at(290, flush_leftover=Empty()))
-    expect("heads before five minutes", _shown(answer), [])
-    answer = _done(session, at(330, flush_leftover=Empty()), at(330, flush_backoff=Empty()))
-    expect("heads after five minutes", _shown(answer), [("a", 2, 2)])
+    heads = _heads(session, at(290, flush_leftover=Empty()))
+    expect("heads before five minutes", heads, [])
+    heads = _heads(session, at(330, flush_leftover=Empty()), at(330, flush_backoff=Empty()))
+    expect("heads after five minutes", heads, [("a", 2, 2)])
     _done(session, commit("a", 2, 331), give_back("a", 2, 331))
-    answer = _done(session, at(331, activate=queue_pb2.Activate(pods=[ref("a")])))
-    expect("heads after Activate", _shown(answer), [("a", 3, 3)])
+    heads = _heads(session, at(331, activate=queue_pb2.Activate(pods=[ref("a")])))
+    expect("heads after Activate", heads, [("a", 3, 3)])
 
 
 @CHECKS.level(3)
@@ -206,7 +211,7 @@ def commits_a_pop_only_if_it_is_next(client: Client) -> None:
     answer = _apply(session, commit("a", 1), commit("c", 2), commit("b", 2))
     expect("applied", answer.applied, 1)
     expect("heads after a part of a batch", _shown(answer), [("b", 2, 1), ("c", 3, 1)])
-    (result,) = _apply(session, give_back("b", 1)).results
+    result = only("results", _apply(session, give_back("b", 1)).results)
     expect("results[0].code of a pop that is not in flight", result.code, UNKNOWN_POP)
 
 
@@ -221,7 +226,7 @@ def commits_refusals_as_one_by_one(client: Client) -> None:
     refusals = queue_pb2.CommitUnschedulable(uids=uids, first_cycle=1, failures=[failure])
     refusals.failed_by.extend([0] * len(uids))
     answer = _apply(together, at(1, commit_unschedulable=refusals))
-    (result,) = answer.results
+    result = only("results", answer.results)
     expect("results[0]", (result.code, result.pods, answer.applied), (NOT_NEXT, 2, 0))
     for name, cycle in (("a", 1), ("b", 2)):
         wanted = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
@@ -263,7 +268,8 @@ def shows_where_each_pod_stands(client: Client) -> None:
     request = pb.WatchPendingRequest()
     request.stamp.session = session.opened.session
     views = client.call("WatchPending", request)
-    counts = {each.sub_queue: each.count for each in next(views).sub_queues if each.count}
+    first = only("views", islice(views, 1)).sub_queues
+    counts = {each.sub_queue: each.count for each in first if each.count}
     views.cancel()
     expect("WatchPending's counts", counts, dict.fromkeys(wanted.values(), 1))
 
@@ -302,8 +308,9 @@ def gives_back_what_an_owner_leaves(client: Client) -> None:
     session = client.session(_create(live=True, lease_ns=30 * SECOND_NS))
     _apply(session, add("a", 9, 1), add("b", 5, 1), add("c", 1, 1))
     owners = ("one", "two")
-    taken = [_apply(session, at(1, pop=queue_pb2.Pop(owner=each))).results[0] for each in owners]
-    expect("pops of two owners", [each.popped.pop.uid for each in taken], ["uid-a", "uid-b"])
+    for owner, uid in zip(owners, ("uid-a", "uid-b"), strict=True):
+        popped = only("results", _apply(session, at(1, pop=queue_pb2.Pop(owner=owner))).results)
+        expect(f"pop of owner {owner}", popped.popped.pop.uid, uid)
     heads = _shown(_apply(session, at(2, release_owner="one")))
     expect("heads after ReleaseOwner", [name for name, _, _ in heads], ["a", "c"])
     heads = _shown(_apply(session, at(20, renew_leases="two"), at(40, flush_backoff=Empty())))

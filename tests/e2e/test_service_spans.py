@@ -15,9 +15,9 @@ WORKLOAD = GenerateOptions(
     seed=1, nodes=3, pods=6, deployments=1, budgets=0, window_ns=5 * SECOND_NS
 )
 NAMES = {
-    "reprieve-scheduler": "reprieve.scheduler.v1beta1.SchedulerService/Stream",
-    "reprieve-queue": "reprieve.queue.v1beta1.QueueService/Stream",
-    "reprieve-eviction": "reprieve.eviction.v1beta1.EvictionService/Stream",
+    "reprieve-scheduler": "reprieve.scheduler.v1beta1.SchedulerService/StreamingRunRound",
+    "reprieve-queue": "reprieve.queue.v1beta1.QueueService/StreamingApply",
+    "reprieve-eviction": "reprieve.eviction.v1beta1.EvictionService/StreamingApply",
 }
 
 

@@ -1,0 +1,77 @@
+// A client of Reprieve's scheduling queue: three pods come, two are tried, one waits and comes back.
+'use strict';
+
+const path = require('node:path');
+const { promisify } = require('node:util');
+const grpc = require('@grpc/grpc-js');
+const protoLoader = require('@grpc/proto-loader');
+
+const PROTOS = process.env.PROTOS || path.join(__dirname, '..', '..', '..', 'protos');
+const ADDRESS = process.argv[2] || '127.0.0.1:50051';
+
+// 64-bit integers as strings: times in ns since the Unix epoch are more than a Number holds exactly.
+const definition = protoLoader.loadSync('reprieve/queue/v1beta1/queue_service.proto', {
+  includeDirs: [PROTOS], keepCase: true, longs: String, enums: String, defaults: true,
+});
+const { QueueService } = grpc.loadPackageDefinition(definition).reprieve.queue.v1beta1;
+
+const pod = (name, priority) => ({
+  metadata: { name, namespace: 'default', uid: `uid-${name}` },
+  spec: { priority },
+});
+
+async function main() {
+  const client = new QueueService(ADDRESS, grpc.credentials.createInsecure());
+  const call = (method, request) => promisify(client[method]).call(client, request);
+  const { session, config } = await call('CreateSession', {});
+  console.log(`a session by the rules of ${config.rules}`);
+  try {
+    await tell((request) => call('Apply', request), session);
+  } finally {
+    await call('DeleteSession', { session });
+    client.close();
+  }
+}
+
+async function tell(call, session) {
+  let sequence = 0; // each request has the next number, and can be sent again under it
+  const apply = (operations, heads = 0) => {
+    sequence += 1;
+    return call({ stamp: { session, sequence }, operations, heads });
+  };
+  const names = (heads) => heads.map((head) => head.pop.uid).join(', ');
+  const popped = ({ results: [{ code, popped: head }] }) => (head ? head.pop.uid : code);
+
+  let answer = await apply([
+    { at_ns: 0, add: { pod: pod('batch', 0) } },
+    { at_ns: 0, add: { pod: pod('web', 100) } },
+    { at_ns: 0, add: { pod: pod('cron', 0) } },
+  ], 3);
+  console.log(`in order of priority, then of arrival: ${names(answer.heads)}`);
+
+  answer = await apply([{ at_ns: 0, pop: {} }]);
+  console.log(`popped ${popped(answer)}; it was bound`);
+  await apply([{ at_ns: 0, done: answer.results[0].popped.pop }]);
+
+  answer = await apply([{ at_ns: 0, pop: {} }]);
+  console.log(`popped ${popped(answer)}; no node has room for it`);
+  const { pop } = answer.results[0].popped;
+  answer = await apply([
+    { at_ns: 0, add_unschedulable: { pop, failure: { unschedulable_plugins: ['NodeResourcesFit'] } } },
+    { at_ns: 0, move: { event: { label: 'NodeAdd' } } }, // a node has come: it may be tried again,
+  ], 3); // but backs off first
+  console.log(`left to pop: ${names(answer.heads)}; next flush at ${answer.next_wakeup_ns} ns`);
+
+  const { next_wakeup_ns: at_ns } = answer;
+  answer = await apply([{ at_ns, flush_backoff: {} }], 3);
+  console.log(`after the flush: ${names(answer.heads)}`);
+  for (const operation of [{ pop: {} }, { pop: {} }, { pop: {} }]) {
+    answer = await apply([{ at_ns, ...operation }]);
+    console.log(`pop: ${popped(answer)}`);
+  }
+}
+
+main().catch((error) => {
+  console.error(error.message);
+  process.exitCode = 3;
+});
