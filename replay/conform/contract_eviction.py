@@ -27,7 +27,7 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 SECOND_NS = 1_000_000_000
 GI = 1 << 30
 MEMORY = "memory.available"
-BEFOREHAND = ("over-high", 2.0, 1, 10), ("over-low", 1.5, 1, 0), ("within", 1.0, 2, 0)
+PODS = ("over-high", 2.0, 1, 10), ("over-low", 1.5, 1, 0), ("within", 1.0, 2, 0)
 """Pods: name, what they use and request of memory, Gi, and priority; the second one goes first."""
 CRITICAL = 2_000_000_000
 CHECKS = session_checks(stream_level=5)
@@ -44,13 +44,13 @@ def pod(name: str, request_gi: int = 0, priority: int = 0, **spec: Any) -> pod_p
 
 
 def seen(second: float, available_gi: float, disk_gi: int = 90) -> ev.Observations:
-    """Return what a node observes, and what the pods of BEFOREHAND use."""
+    """Return what a node observes, and what the pods of PODS use."""
     time_ns = int(second * SECOND_NS)
     memory = ev.MemoryStats(available_bytes=int(available_gi * GI), time_ns=time_ns)
     memory.working_set_bytes = 8 * GI - memory.available_bytes
     disk = ev.FsStats(available_bytes=disk_gi * GI, capacity_bytes=100 * GI, time_ns=time_ns)
     observations = ev.Observations(memory=memory, node_fs=disk, image_fs=disk, container_fs=disk)
-    for name, used_gi, _, _ in BEFOREHAND:
+    for name, used_gi, _, _ in PODS:
         used = int(used_gi * GI)
         stats = observations.pods.add(memory_working_set_bytes=used)
         stats.pod.uid, stats.pod.name, stats.pod.namespace = f"uid-{name}", name, "default"
@@ -59,9 +59,9 @@ def seen(second: float, available_gi: float, disk_gi: int = 90) -> ev.Observatio
 
 
 def step(second: float, available_gi: float, on: str = "n", **more: Any) -> pb.Operation:
-    """Return a step of a node with the pods of BEFOREHAND."""
+    """Return a step of a node with the pods of PODS."""
     disk_gi = more.pop("disk_gi", 90)
-    pods = [pod(name, request, priority) for name, _, request, priority in BEFOREHAND]
+    pods = [pod(name, request, priority) for name, _, request, priority in PODS]
     return pb.Operation(
         step=pb.Step(
             node_name=on,
@@ -109,7 +109,7 @@ def evicts_at_a_hard_threshold(client: Client) -> None:
     expect("evictions on a calm node", _evicted(_step(session, step(0, 4))), [])
     evicted = _evicted(_step(session, step(10, 0.5)))
     expect("evictions below a hard threshold", len(evicted), 1)
-    left = [f"uid-{name}" for name, *_ in BEFOREHAND if name not in evicted]
+    left = [f"uid-{name}" for name, *_ in PODS if name not in evicted]
     again = _evicted(_step(session, step(20, 0.5, pods=[], active_uids=left)))
     expect("evictions of pods named by uid", len(again), 1)
     expect("evictions on a calm node", _evicted(_step(session, step(30, 4))), [])
@@ -145,7 +145,7 @@ def says_why_in_the_kubelets_words(client: Client) -> None:
         ("available", GI // 2),
         ("capacity", 8 * GI),
         ("rank", 1),
-        ("ranked_pods", len(BEFOREHAND)),
+        ("ranked_pods", len(PODS)),
     ):
         expect(f"evictions[0].{field}", getattr(eviction, field), value)
 

@@ -74,16 +74,15 @@ def move(label: str, second: float) -> Operation:
     return at(second, move=queue_pb2.Move(event=queue_pb2.ClusterEvent(label=label)))
 
 
-def _create(*, live: bool = False, **config: Any) -> pb.CreateSessionRequest:
-    """Return a request for a queue whose pods always wait for the end of their backoff."""
-    made = queue_pb2.QueueConfig(
+def _waiting(client: Client) -> Session:
+    """Return a session whose pods wait for nodes, and then for the end of their backoff."""
+    config = queue_pb2.QueueConfig(
         initial_backoff_ns=BACKOFF_S * SECOND_NS,
         max_backoff_ns=10 * SECOND_NS,
         pop_from_backoff_q=False,
         hints=[queue_pb2.HintRegistration(plugin=PLUGIN, event="NodeAdd")],
-        **config,
     )
-    return pb.CreateSessionRequest(config=made, live=live)
+    return client.session(pb.CreateSessionRequest(config=config))
 
 
 def _apply(session: Session, *operations: Operation, heads: int = HEADS) -> pb.ApplyResponse:
@@ -152,7 +151,7 @@ def forgets_pods_that_have_gone(client: Client) -> None:
 @CHECKS.level(2)
 def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
     """Check that only an event of its plugin moves a pod, and its backoff grows by attempts."""
-    session, second = client.session(), 0
+    session, second = _waiting(client), 0
     _done(session, add("a"))
     for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
         expect("a pop", _popped(session, second), ("a", attempt, attempt))
@@ -176,7 +175,7 @@ def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
 @CHECKS.level(2)
 def heeds_an_event_during_an_attempt(client: Client) -> None:
     """Check that a pod refused after the event that helps it does not wait for another."""
-    session = client.session()
+    session = _waiting(client)
     _done(session, add("a"))
     _popped(session)
     _done(session, move("NodeAdd", 1), give_back("a", 1, 2))
@@ -186,7 +185,7 @@ def heeds_an_event_during_an_attempt(client: Client) -> None:
 @CHECKS.level(2)
 def moves_leftovers_and_what_is_activated(client: Client) -> None:
     """Check pods that are moved after max_unschedulable_ns, or at once."""
-    session = client.session()
+    session = _waiting(client)
     _done(session, add("a"), commit("a", 1), give_back("a", 1))
     heads = _heads(session, at(290, flush_leftover=Empty()))
     expect("heads before five minutes", heads, [])
@@ -266,7 +265,7 @@ def shows_where_each_pod_stands(client: Client) -> None:
     nominated = [(each.node_name, each.pods[0].uid) for each in state.nominations]
     expect("state.nominations", nominated, [("n", "uid-b")])
     request = pb.WatchPendingRequest()
-    request.stamp.session = session.opened.session
+    request.stamp.session = session.name
     views = client.call("WatchPending", request)
     first = only("views", islice(views, 1)).sub_queues
     counts = {each.sub_queue: each.count for each in first if each.count}
@@ -305,7 +304,8 @@ def lets_pods_pass_through(client: Client) -> None:
 @CHECKS.level(5)
 def gives_back_what_an_owner_leaves(client: Client) -> None:
     """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
-    session = client.session(_create(live=True, lease_ns=30 * SECOND_NS))
+    config = queue_pb2.QueueConfig(lease_ns=30 * SECOND_NS)
+    session = client.session(pb.CreateSessionRequest(config=config, live=True))
     _apply(session, add("a", 9, 1), add("b", 5, 1), add("c", 1, 1))
     owners = ("one", "two")
     for owner, uid in zip(owners, ("uid-a", "uid-b"), strict=True):
@@ -386,7 +386,7 @@ LEVELS = (
 QUEUE = Contract(
     service="queue",
     stub=queue_service_pb2_grpc.QueueServiceStub,
-    create=_create,
+    create=pb.CreateSessionRequest,
     method="Apply",
     state=pb.GetStateResponse,
     look=_look,

@@ -67,9 +67,11 @@ def check_outcomes(
 
     `is_followed`: another round of its window was sent. Raises AnswerError.
     """
+    place: int | None = None
     try:
-        for index, outcome in enumerate(outcomes.outcomes):
-            with_path(f"outcomes[{index}]", _outcome, outcome, at_ns, known)
+        for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - where an error is
+            _outcome(outcome, at_ns, known)
+        place = None
         _phases(outcomes.phases)
         if outcomes.HasField("next_wakeup_ns") and outcomes.next_wakeup_ns <= at_ns:
             problem = f"{outcomes.next_wakeup_ns} is not after the round's {at_ns}"
@@ -80,7 +82,8 @@ def check_outcomes(
             raise _WrongError("goes_on", "is set, and no round of a window follows")
         _enum(scheduler_pb2.MayWait.values(), outcomes.may_wait, "may_wait")
     except _WrongError as error:
-        raise AnswerError("scheduler", error.path, str(error)) from None
+        path = error.path if place is None else f"outcomes[{place}].{error.path}"
+        raise AnswerError("scheduler", path, str(error)) from None
 
 
 def check_results(
@@ -124,7 +127,7 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
     _attempt(outcome.attempts, outcome.first_enqueued_ns, outcome.queued_ns, at_ns)
     match kind:
         case "bind":
-            with_path("bind", _bind, outcome.bind, known)
+            _bind(outcome.bind, known)
         case "unschedulable":
             with_path("unschedulable", _unschedulable, outcome.unschedulable, known)
         case "failure":
@@ -135,10 +138,9 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
 
 
 def _pop(pop: session_pb2.PopId, known: Known) -> None:
-    if not pop.uid:
-        raise _WrongError("pop.uid", _REQUIRED)
     if not known.has_pod(pop.uid):
-        raise _WrongError("pop.uid", f"{pop.uid!r}: {_UNKNOWN_POD}")
+        problem = f"{pop.uid!r}: {_UNKNOWN_POD}" if pop.uid else _REQUIRED
+        raise _WrongError("pop.uid", problem)
     if pop.cycle < 1:
         raise _WrongError("pop.cycle", f"{pop.cycle} is no scheduling cycle: they count from 1")
 
@@ -153,11 +155,11 @@ def _attempt(attempts: int, first_ns: int, queued_ns: int, at_ns: int) -> None:
 
 
 def _bind(bind: scheduler_pb2.Bind, known: Known) -> None:
-    _node(bind.node_name, known)
+    _node(bind.node_name, "bind.node_name", known)
     counted = (bind.evaluated_nodes, bind.feasible_nodes, bind.tied_nodes)
     if min(counted) < 0:
         for name in ("evaluated_nodes", "feasible_nodes", "tied_nodes"):
-            _count(bind, name)
+            with_path("bind", _count, bind, name)
 
 
 def _unschedulable(verdict: scheduler_pb2.Unschedulable, known: Known) -> None:
@@ -169,7 +171,7 @@ def _unschedulable(verdict: scheduler_pb2.Unschedulable, known: Known) -> None:
 
 
 def _preemption(preemption: scheduler_pb2.Preemption, known: Known) -> None:
-    _node(preemption.node_name, known)
+    _node(preemption.node_name, "node_name", known)
     if not preemption.victims:
         raise _WrongError("victims", "is required: a preemption deletes pods")
     _pods([victim.pod for victim in preemption.victims], "victims[{}].pod.uid", known)
@@ -237,11 +239,9 @@ def _nominated(
         raise _WrongError(path, f"{name!r}: no node has this name")
 
 
-def _node(name: str, known: Known) -> None:
-    if not name:
-        raise _WrongError("node_name", _REQUIRED)
+def _node(name: str, path: str, known: Known) -> None:
     if not known.has_node(name):
-        raise _WrongError("node_name", f"{name!r}: no node has this name")
+        raise _WrongError(path, f"{name!r}: no node has this name" if name else _REQUIRED)
 
 
 def _pods(pods: Iterable[meta_pb2.ObjectReference], path: str, known: Known) -> None:

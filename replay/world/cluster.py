@@ -199,7 +199,8 @@ class Cluster:
 
     def has_pod(self, uid: str) -> bool:
         """Tell whether there is a pod of that UID, or was until what has not been sent yet."""
-        return uid in self.pods or any(event.remove.uid == uid for event in self.events)
+        leaves = (event.remove.uid == uid for event in self.events)
+        return uid in self.pods or (uid != "" and any(leaves))
 
     def has_node(self, name: str) -> bool:
         """Tell whether there is a node of that name."""

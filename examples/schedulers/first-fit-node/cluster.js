@@ -1,7 +1,7 @@
 // The cluster as a scheduler sees it: nodes, the pods on them, and which node is the first that fits.
 'use strict';
 
-const { amounts } = require('./quantity');
+const { amounts } = require('../../clients/service-node/quantity');
 
 /** Add `more` to `sum`, by resource name. */
 function add(sum, more) {

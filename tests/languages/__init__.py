@@ -1,0 +1,1 @@
+"""The contract in other languages: the examples in JavaScript and Go, and generated code."""
