@@ -29,7 +29,7 @@ _COMMANDS = {
     "generate": "Write a seeded synthetic workload.",
     "convert": "Convert a trace between formats.",
     "validate": "Check a trace and say what a replay would get.",
-    "conform": "Check services against what upstream's own code did.",
+    "conform": "Check services: against upstream's own code, or the contract.",
     "node": "Watch this machine as a kubelet's eviction manager does.",
     "serve": "Run one of the services alone.",
 }
@@ -56,7 +56,7 @@ _SERVICES = {
 EPILOG = """\b
 Exit codes:
     0  done
-    1  conform: a vector failed; replay --compare-recorded: a decision differs; --assert: a
+    1  conform: a vector failed, or a level is not reached; replay --compare-recorded: a decision differs; --assert: a
        check failed; sweep: a replay failed
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering; record: the API server

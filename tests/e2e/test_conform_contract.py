@@ -34,8 +34,8 @@ def test_our_services_reach_the_highest_level(
 ) -> None:
     """Every check passes; the table has a row for each, and a last line."""
     address = services.addresses[service]
-    told = reprieve(tmp_path, "conform", "--contract", service, address, "--level", "5").stdout
-    header, *rows, blank, last = told.splitlines()
+    shown = reprieve(tmp_path, "conform", "--contract", service, address, "--level", "5").stdout
+    header, *rows, blank, last = shown.splitlines()
     assert (header.split(), blank) == (["LEVEL", "CHECK", "RESULT"], "")
     assert len(rows) == len(CONTRACTS[service].checks)
     assert {row.split("  ")[-1].strip() for row in rows} == {PASSED}

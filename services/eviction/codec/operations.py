@@ -83,7 +83,8 @@ def operation_from_message(
             pod = pod_from_message(message.admit.pod, field=f"{path}.pod")
             return Admit(field=path, node_name=name, pod=pod)
         case _:
-            raise FieldError(field, "is empty: set step, resume, remove_node, configure or admit")
+            problem = "is required: set step, resume, remove_node, configure or admit"
+            raise FieldError(f"{field}.operation", problem)
 
 
 def required_node(name: str, field: str) -> str:
