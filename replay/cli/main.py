@@ -56,8 +56,8 @@ _SERVICES = {
 EPILOG = """\b
 Exit codes:
     0  done
-    1  conform: a vector failed, or a level is not reached; replay --compare-recorded: a decision differs; --assert: a
-       check failed; sweep: a replay failed
+    1  conform: a vector failed, or the level was not reached; replay --compare-recorded: a
+       decision differs; --assert: a check failed; sweep: a replay failed
     2  the command line or an input is refused
     3  a service cannot be started or reached, or stops answering; record: the API server
        cannot be reached, or the recording ended early

@@ -135,7 +135,7 @@ def takes_as_many_pods_as_it_may(client: Client) -> None:
 
 
 @CHECKS.level(2)
-def says_why_in_kube_schedulers_words(client: Client) -> None:
+def says_why_as_upstream_does(client: Client) -> None:
     """Check that nodes are counted by reasons, and plugins are named."""
     world = World(client)
     verdict = world.tried("a", world.round(0, pod("a", 1))).unschedulable

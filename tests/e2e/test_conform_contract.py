@@ -332,7 +332,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("scheduler", lost_pods): ("takes as many pods as it may", "is 2, expected 4"),
     ("scheduler", other_words): (
-        "says why in kube schedulers words",
+        "says why as upstream does",
         "message is 'it does not fit', expected 'no nodes available to schedule pods'",
     ),
     ("scheduler", more_victims): ("preempts pods of lower priority", "preemption.victims is"),

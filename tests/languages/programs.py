@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +75,17 @@ def serving(*command: str) -> Iterator[str]:
     assert said == ""
 
 
-def replay(folder: Path, trace: Path, run_name: str, *options: str) -> str:
-    """Replay a trace, which must end well, and return what is printed."""
-    quiet = ("--run", run_name, "--no-report", "--spans", "off", "-q")
-    return reprieve(folder, "replay", str(trace), *quiet, *options).stdout
+def replay(folder: Path, trace: Path, run_name: str, *options: str) -> dict[str, Any]:
+    """Replay a trace, which must end well, and return its summary."""
+    plain = ("--run", run_name, "--no-report", "--spans", "off", "-q", "-o", "json")
+    summary: dict[str, Any] = json.loads(
+        reprieve(folder, "replay", str(trace), *plain, *options).stdout
+    )
+    return summary
+
+
+def level_of(folder: Path, contract: str, address: str) -> int:
+    """Return which level of a contract the service at an address reaches."""
+    done = reprieve(folder, "conform", "--contract", contract, address, "-o", "json")
+    level: int = json.loads(done.stdout)["level"]
+    return level

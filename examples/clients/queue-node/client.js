@@ -23,24 +23,28 @@ const pod = (name, priority) => ({
 async function main() {
   const client = new QueueService(ADDRESS, grpc.credentials.createInsecure());
   const call = (method, request) => promisify(client[method]).call(client, request);
-  const { session, config } = await call('CreateSession', {});
+  const { session, config } = await call('CreateSession', {
+    config: { pop_from_backoff_q: false }, // what is left out has upstream's defaults
+  });
   console.log(`a session by the rules of ${config.rules}`);
   try {
-    await tell((request) => call('Apply', request), session);
+    await play((request) => call('Apply', request), session);
   } finally {
     await call('DeleteSession', { session });
     client.close();
   }
 }
 
-async function tell(call, session) {
+async function play(call, session) {
   let sequence = 0; // each request has the next number, and can be sent again under it
   const apply = (operations, heads = 0) => {
     sequence += 1;
     return call({ stamp: { session, sequence }, operations, heads });
   };
   const names = (heads) => heads.map((head) => head.pop.uid).join(', ');
-  const popped = ({ results: [{ code, popped: head }] }) => (head ? head.pop.uid : code);
+  const popped = ({ results: [{ code, popped: head }] }) => (
+    head ? `popped ${head.pop.uid}` : `popped nothing: ${code}`
+  );
 
   let answer = await apply([
     { at_ns: 0, add: { pod: pod('batch', 0) } },
@@ -50,24 +54,26 @@ async function tell(call, session) {
   console.log(`in order of priority, then of arrival: ${names(answer.heads)}`);
 
   answer = await apply([{ at_ns: 0, pop: {} }]);
-  console.log(`popped ${popped(answer)}; it was bound`);
+  console.log(`${popped(answer)}; it was bound`);
   await apply([{ at_ns: 0, done: answer.results[0].popped.pop }]);
 
   answer = await apply([{ at_ns: 0, pop: {} }]);
-  console.log(`popped ${popped(answer)}; no node has room for it`);
+  console.log(`${popped(answer)}; no node has room for it`);
   const { pop } = answer.results[0].popped;
+  // Plugins that refuse a pod say which events may help it. A node comes, so it may be tried again,
+  // but not at once: Pop prefers the others until its backoff has ended.
   answer = await apply([
     { at_ns: 0, add_unschedulable: { pop, failure: { unschedulable_plugins: ['NodeResourcesFit'] } } },
-    { at_ns: 0, move: { event: { label: 'NodeAdd' } } }, // a node has come: it may be tried again,
-  ], 3); // but backs off first
-  console.log(`left to pop: ${names(answer.heads)}; next flush at ${answer.next_wakeup_ns} ns`);
+    { at_ns: 0, move: { event: { label: 'NodeAdd' } } },
+  ], 3);
+  console.log(`it backs off: left are ${names(answer.heads)}; next flush at ${answer.next_wakeup_ns} ns`);
 
   const { next_wakeup_ns: at_ns } = answer;
   answer = await apply([{ at_ns, flush_backoff: {} }], 3);
   console.log(`after the flush: ${names(answer.heads)}`);
-  for (const operation of [{ pop: {} }, { pop: {} }, { pop: {} }]) {
-    answer = await apply([{ at_ns, ...operation }]);
-    console.log(`pop: ${popped(answer)}`);
+  for (let pops = 0; pops < 3; pops += 1) {
+    answer = await apply([{ at_ns, pop: {} }]);
+    console.log(popped(answer));
   }
 }
 
