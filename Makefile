@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
 WORKERS ?= 4
 
-.PHONY: help setup protos check contract format test test-long bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos check contract format test test-long test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -55,6 +55,9 @@ test: $(STAMP) ## all tests but the long ones
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m long
+
+test-languages: $(STAMP) ## examples in JavaScript and Go, and generated code; needs node, npm, go, protoc
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m languages --durations 5 tests/languages
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened
 	$(BIN)/reprieve replay examples/traces/nginx-preemption.jsonl --run runs/demo-nginx --force

@@ -55,7 +55,7 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def npm_and_buf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Generate code of the contract in every language and return the folder that has `gen`."""
     needs(*NODE_TOOLS, *GO_TOOLS)
     folder = tmp_path_factory.mktemp("generated") / "work"

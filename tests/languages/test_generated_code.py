@@ -16,22 +16,22 @@ GO_PACKAGES = Path("/usr/share/gocode")
 JAVA_RUNTIME = Path("/usr/share/java/protobuf.jar")
 
 
-def test_go_compiles(npm_and_buf: Path, tmp_path: Path) -> None:
+def test_go_compiles(generated: Path, tmp_path: Path) -> None:
     """All packages, the services' stubs too."""
     source = tmp_path / "src" / "reprieve.internal"
-    shutil.copytree(npm_and_buf / "gen" / "go" / "reprieve", source)
+    shutil.copytree(generated / "gen" / "go" / "reprieve", source)
     environment = os.environ | {"GO111MODULE": "off", "GOPATH": f"{tmp_path}:{GO_PACKAGES}"}
     run(["go", "build", "reprieve.internal/..."], folder=tmp_path, env=environment)
 
 
-def test_typescript_compiles(npm_and_buf: Path) -> None:
+def test_typescript_compiles(generated: Path) -> None:
     """Strictly, with a program that uses messages, oneofs, optional fields and services."""
-    run(["npx", "--no", "tsc", "-p", "."], folder=npm_and_buf)
+    run(["node_modules/.bin/tsc", "-p", "."], folder=generated)
 
 
-def test_python_is_imported(npm_and_buf: Path) -> None:
+def test_python_is_imported(generated: Path) -> None:
     """Every module, by a Python that has nothing else of Reprieve's."""
-    folder = npm_and_buf / "gen" / "python"
+    folder = generated / "gen" / "python"
     files = sorted(folder.rglob("*_pb2.py"))
     names = [".".join(each.relative_to(folder).with_suffix("").parts) for each in files]
     assert "reprieve.scheduler.v1beta1.scheduler_service_pb2" in names
@@ -40,12 +40,12 @@ def test_python_is_imported(npm_and_buf: Path) -> None:
     assert done.stdout
 
 
-def test_java_compiles(npm_and_buf: Path, tmp_path: Path) -> None:
+def test_java_compiles(generated: Path, tmp_path: Path) -> None:
     """The messages, by the runtime of Debian's libprotobuf-java."""
     needs("javac")
     if not JAVA_RUNTIME.exists():
         pytest.skip("needs libprotobuf-java")
-    sources = [str(each) for each in (npm_and_buf / "gen" / "java").rglob("*.java")]
+    sources = [str(each) for each in (generated / "gen" / "java").rglob("*.java")]
     (tmp_path / "sources").write_text("\n".join(sources), encoding="utf-8")
     options = ["-nowarn", "-proc:none", "-cp", str(JAVA_RUNTIME), "-d", str(tmp_path / "classes")]
     run(["javac", *options, f"@{tmp_path / 'sources'}"], folder=tmp_path)

@@ -57,8 +57,8 @@ def test_a_scheduler_replays_the_small_trace(scheduler: str, tmp_path: Path) -> 
     """It has no preemption, and so the pod of high priority waits."""
     summary = replay(tmp_path, DEMOS / "nginx-preemption.jsonl", "run", "--scheduler", scheduler)
     assert summary["decided"]["preempted"] == 0
-    ((unbound),) = summary["unbound"]
-    assert unbound["message"] == "0/1 nodes are available: 1 Insufficient cpu."
+    message = {"name": "0/1 nodes are available: 1 Insufficient cpu.", "count": 1}
+    assert summary["unbound"]["messages"] == [message]
 
 
 def test_a_scheduler_replays_openbs_look_alike(
@@ -87,7 +87,7 @@ def test_a_scheduler_reaches_the_level_of_its_readme(scheduler: str, tmp_path: P
 def test_both_languages_decide_the_same(
     node_scheduler: str, go: str, crowded: Path, tmp_path: Path
 ) -> None:
-    """First fit has no ties: where too many pods come, the same ones are left, for equal reasons."""
+    """First fit has no ties: where too many pods come, the same ones are left."""
     for name, address in (("node", node_scheduler), ("go", go)):
         replay(tmp_path, crowded, name, "--scheduler", address, *MOST_CROWDED)
     compared = reprieve(tmp_path, "compare", "node", "go").stdout

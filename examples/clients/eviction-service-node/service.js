@@ -1,5 +1,6 @@
 // An EvictionService for Reprieve: where a node's memory runs low it evicts the pod of the lowest
-// priority, and of several the one that uses most. A kubelet looks first at who exceeds its requests.
+// priority, and of several the one that uses most. (A kubelet looks first at who exceeds its
+// requests.)
 'use strict';
 
 const {
@@ -146,7 +147,8 @@ function evictions(node, { memory, pods }, threshold) {
     message,
     reason: 'Evicted',
     phase: 'Failed',
-    condition: { type: 'DisruptionTarget', status: 'True', reason: 'TerminationByKubelet', message },
+    condition: { type: 'DisruptionTarget', status: 'True', reason: 'TerminationByKubelet',
+      message },
     signal: SIGNAL,
     threshold: threshold.shown.text,
     available,

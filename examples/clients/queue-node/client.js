@@ -1,4 +1,4 @@
-// A client of Reprieve's scheduling queue: three pods come, two are tried, one waits and comes back.
+// A client of Reprieve's scheduling queue: three pods come, two are tried, one has to wait.
 'use strict';
 
 const path = require('node:path');
@@ -9,7 +9,7 @@ const protoLoader = require('@grpc/proto-loader');
 const PROTOS = process.env.PROTOS || path.join(__dirname, '..', '..', '..', 'protos');
 const ADDRESS = process.argv[2] || '127.0.0.1:50051';
 
-// 64-bit integers as strings: times in ns since the Unix epoch are more than a Number holds exactly.
+// 64-bit integers as strings: a Number does not hold times in ns since the Unix epoch exactly.
 const definition = protoLoader.loadSync('reprieve/queue/v1beta1/queue_service.proto', {
   includeDirs: [PROTOS], keepCase: true, longs: String, enums: String, defaults: true,
 });
@@ -60,15 +60,16 @@ async function play(call, session) {
   answer = await apply([{ at_ns: 0, pop: {} }]);
   console.log(`${popped(answer)}; no node has room for it`);
   const { pop } = answer.results[0].popped;
+  const failure = { unschedulable_plugins: ['NodeResourcesFit'] };
   // Plugins that refuse a pod say which events may help it. A node comes, so it may be tried again,
   // but not at once: Pop prefers the others until its backoff has ended.
   answer = await apply([
-    { at_ns: 0, add_unschedulable: { pop, failure: { unschedulable_plugins: ['NodeResourcesFit'] } } },
+    { at_ns: 0, add_unschedulable: { pop, failure } },
     { at_ns: 0, move: { event: { label: 'NodeAdd' } } },
   ], 3);
-  console.log(`it backs off: left are ${names(answer.heads)}; next flush at ${answer.next_wakeup_ns} ns`);
-
   const { next_wakeup_ns: at_ns } = answer;
+  console.log(`it backs off: left are ${names(answer.heads)}; next flush at ${at_ns} ns`);
+
   answer = await apply([{ at_ns, flush_backoff: {} }], 3);
   console.log(`after the flush: ${names(answer.heads)}`);
   for (let pops = 0; pops < 3; pops += 1) {

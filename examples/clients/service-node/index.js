@@ -1,5 +1,5 @@
-// What every service of Reprieve's contract needs, whatever it decides: the messages, sessions whose
-// requests are numbered, refusals with google.rpc details, and a server.
+// What every service of Reprieve's contract needs, whatever it decides: the messages, sessions
+// whose requests are numbered, refusals with google.rpc details, and a server.
 'use strict';
 
 const crypto = require('node:crypto');
@@ -11,8 +11,8 @@ const protoLoader = require('@grpc/proto-loader');
 const PROTOS = process.env.PROTOS || path.join(__dirname, '..', '..', '..', 'protos');
 
 // Times are ns since the Unix epoch, more than a Number holds exactly: 64-bit integers are strings
-// here, and BigInt(...) where they are compared or added. A field that is `optional` in the proto and
-// was not sent is undefined; an absent message is null; every other field has its default.
+// here, and BigInt(...) where they are compared or added. A field that is `optional` in the proto
+// and was not sent is undefined; an absent message is null; every other field has its default.
 const LOADING = { keepCase: true, longs: String, enums: String, defaults: true };
 
 const definition = protoLoader.loadSync(
@@ -140,7 +140,7 @@ const unary = (handler) => async (call, reply) => {
   }
 };
 
-/** Serve a stream with the same function: answers in the order of requests, until one is refused. */
+/** Serve a stream with it, too: answers in the order of requests, until one is refused. */
 const streaming = (handler) => async (call) => {
   try {
     for await (const request of call.iterator({ destroyOnReturn: false })) {
@@ -165,7 +165,7 @@ function serve(name, service, methods, listen) {
     if (error) throw error;
     console.log(`${name} listening on ${listen.replace(/:\d+$/, `:${port}`)}`);
   });
-  for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => server.forceShutdown());
+  for (const signal of ['SIGTERM', 'SIGINT']) process.on(signal, () => process.exit(0));
 }
 
 module.exports = { Refusal, Sessions, contract, grpc, options, serve, streaming, unary };

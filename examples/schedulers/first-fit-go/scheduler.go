@@ -149,8 +149,8 @@ func (s *Scheduler) putPod(atNs int64, uid string, pod *Pod) {
 func (p *Pod) patched(patch *pb.PodPatch) *Pod {
 	message := proto.Clone(p.Pod).(*kube.Pod)
 	node := p.node
-	if patch.NodeName != nil {
-		node = patch.GetNodeName()
+	if name := patch.GetNodeName(); name != "" {
+		node = name
 	}
 	if patch.Status != nil {
 		message.Status = patch.Status

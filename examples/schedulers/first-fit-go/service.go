@@ -9,11 +9,11 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/golang/protobuf/ptypes/empty"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	kube "reprieve.internal/kube/v1beta1"
 	pb "reprieve.internal/scheduler/v1beta1"
@@ -36,7 +36,9 @@ type Session struct {
 	scheduler *Scheduler
 }
 
-func (s *Service) CreateSession(_ context.Context, request *pb.CreateSessionRequest) (*pb.Session, error) {
+func (s *Service) CreateSession(
+	_ context.Context, request *pb.CreateSessionRequest,
+) (*pb.Session, error) {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
 		return nil, err
@@ -56,14 +58,16 @@ func (s *Service) CreateSession(_ context.Context, request *pb.CreateSessionRequ
 	return answer, nil
 }
 
-func (s *Service) DeleteSession(_ context.Context, request *session.DeleteSessionRequest) (*empty.Empty, error) {
+func (s *Service) DeleteSession(
+	_ context.Context, request *session.DeleteSessionRequest,
+) (*emptypb.Empty, error) {
 	if request.Session == "" {
 		return nil, badField("session", "is required")
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	delete(s.sessions, request.Session)
-	return &empty.Empty{}, nil
+	return &emptypb.Empty{}, nil
 }
 
 func (s *Service) StreamingRunRound(stream pb.SchedulerService_StreamingRunRoundServer) error {
@@ -85,7 +89,9 @@ func (s *Service) StreamingRunRound(stream pb.SchedulerService_StreamingRunRound
 	}
 }
 
-func (s *Service) RunRound(_ context.Context, request *pb.RunRoundRequest) (*pb.RunRoundResponse, error) {
+func (s *Service) RunRound(
+	_ context.Context, request *pb.RunRoundRequest,
+) (*pb.RunRoundResponse, error) {
 	stamp := request.GetStamp()
 	if stamp.GetSession() == "" {
 		return nil, badField("stamp.session", "is required")
@@ -215,7 +221,9 @@ func (c *Change) readObject(field string, object *kube.KubernetesObject) (string
 }
 
 // refuse returns a status with the ErrorInfo that the contract asks for.
-func refuse(code codes.Code, reason string, metadata map[string]string, text string, values ...interface{}) error {
+func refuse(
+	code codes.Code, reason string, metadata map[string]string, text string, values ...interface{},
+) error {
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: "reprieve.internal", Metadata: metadata}
 	found, err := status.Newf(code, text, values...).WithDetails(info)
 	if err != nil {

@@ -1,4 +1,4 @@
-// The cluster as a scheduler sees it: nodes, the pods on them, and which node is the first that fits.
+// The cluster as a scheduler sees it: nodes, the pods on them, and which node is the first to fit.
 'use strict';
 
 const { amounts } = require('../../clients/service-node/quantity');
@@ -105,7 +105,8 @@ class Cluster {
       const record = this.#pods.get(event.patch.pod.uid);
       if (!record) return null;
       const pod = patched(record.pod, event.patch);
-      return this.#replace(pod.metadata.uid, { ...record, pod, node: pod.spec.node_name || record.node });
+      const node = pod.spec.node_name || record.node;
+      return this.#replace(pod.metadata.uid, { ...record, pod, node });
     }
     if (event.remove?.kind === 'Pod') return this.#replace(event.remove.uid, null);
     if (event.remove?.kind === 'Node') this.#nodes.delete(event.remove.name);

@@ -1,5 +1,6 @@
-// The first-fit scheduler over Reprieve's scheduling queue: which pod is next, who backs off and whom
-// an event moves is the queue's affair, by upstream's rules; which node a pod gets is decided here.
+// The first-fit scheduler over Reprieve's scheduling queue: which pod is next, who backs off and
+// whom an event moves is the queue's affair, by upstream's rules; which node a pod gets is decided
+// here.
 'use strict';
 
 const { Refusal, contract, grpc, options } = require('../../clients/service-node');
@@ -46,7 +47,8 @@ class Queue {
 
   async close() {
     this.#stream.end();
-    await this.#call('DeleteSession', { session: this.#session });
+    // A queue that has gone has forgotten the session, too.
+    await this.#call('DeleteSession', { session: this.#session }).catch(() => {});
     this.#client.close();
   }
 
