@@ -313,8 +313,8 @@ def _story() -> list[pb.ApplyRequest]:
     batches = [
         [step(1, 4), step(1, 4, "m")],
         [step(10, 0.5), removed],
-        [step(20, 4, disk_gi=5), step(20, 0.5, "m")],
-        [pb.Operation(resume=pb.Resume(node_name="n", observations=seen(20, 4)))],
+        [step(20, 4), step(20, 0.5, "m")],
+        [step(30, 0.5)],
     ]
     return [pb.ApplyRequest(operations=each) for each in batches]
 
@@ -326,7 +326,7 @@ def _malformed() -> dict[str, pb.ApplyRequest]:
         "operations[1]": pb.Operation(),
         "operations[1].step.node_name": step(0, 4, ""),
         "operations[1].step.pods[0]": step(0, 4, "m", pods=[nameless]),
-        "operations[1].admit.pod": pb.Operation(admit=pb.Admit(node_name="n")),
+        "operations[1].remove_node": pb.Operation(remove_node=""),
     }
     return {
         field: pb.ApplyRequest(operations=[step(0, 0.5), each])
