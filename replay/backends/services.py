@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import grpc
 
@@ -156,7 +157,15 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
 
     def _send(self, request: scheduler_rpc.RunRoundRequest, *, is_part: bool) -> None:
         request.stamp.CopyFrom(self._next_stamp())
-        self._expected.append(_Expected(request.stamp.sequence, is_part))
+        self._expected.append(
+            _Expected(
+                sequence=request.stamp.sequence,
+                is_part=is_part,
+                rounds=1 + len(request.window),
+                events_only=request.round.events_only,
+                max_pods=request.round.max_pods,
+            )
+        )
         self._stream.send(request)
 
     def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
@@ -196,6 +205,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
             answer = self._receive(expected.sequence)
             if not answer.outcomes:
                 raise self._wrong("outcomes", "is required: one for each round")
+            self._check_rounds(answer, expected)
             if not answer.outcomes[-1].goes_on:
                 self._expected.popleft()
             if not expected.is_part:
@@ -203,12 +213,34 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         self.rounds += 1
         return self._answered.popleft()
 
+    def _check_rounds(self, answer: scheduler_rpc.RunRoundResponse, expected: _Expected) -> None:
+        """Refuse what cannot be the outcomes of the rounds that were sent. Raises BackendError."""
+        expected.rounds -= len(answer.outcomes)
+        if expected.rounds < 0:
+            raise self._wrong("outcomes", f"holds {-expected.rounds} more than rounds were sent")
+        for index, outcomes in enumerate(answer.outcomes):
+            path = f"outcomes[{index}]"
+            if not outcomes.goes_on and index + 1 < len(answer.outcomes):
+                raise self._wrong(f"{path}.goes_on", "is required where the next round's follow")
+            if expected.events_only and outcomes.outcomes:
+                raise self._wrong(f"{path}.outcomes", "holds pods, and the round has events only")
+            if expected.max_pods and len(outcomes.outcomes) > expected.max_pods:
+                problem = f"holds more than the {expected.max_pods} pods that were asked for"
+                raise self._wrong(f"{path}.outcomes", problem)
 
-class _Expected(NamedTuple):
-    """A request whose answer is to come, and whether it has only a part of a round's events."""
+
+@dataclass(slots=True)
+class _Expected:
+    """A request whose answer is to come: how many `rounds` are left of it, and what they allow.
+
+    `is_part`: it has only a part of a round's events.
+    """
 
     sequence: int
     is_part: bool
+    rounds: int
+    events_only: bool
+    max_pods: int
 
 
 def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
@@ -221,9 +253,8 @@ def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
         part.at_ns, part.round, part.events_only = round_.at_ns, round_.round, True
         part.ClearField("max_pods")
         if part.ByteSize() > MESSAGE_BYTES_MAX:
-            (event,) = part.events
             raise ConfigurationError(
-                f"the trace holds an object of {event.ByteSize()} bytes at {event.at_ns} ns, and a "
+                f"the trace holds {part.ByteSize()} bytes in one piece at {round_.at_ns} ns, and a "
                 f"message may have {MESSAGE_BYTES_MAX}"
             )
     parts[-1].events_only = round_.events_only

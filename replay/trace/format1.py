@@ -7,6 +7,7 @@ the text form, where fields have names, the reference is as it is now.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -36,6 +37,16 @@ def convert(record: Record, *, is_text: bool) -> None:
     held: Any = getattr(record, record.WhichOneof("record") or "", None)
     if record.HasField("header"):
         record.header.format_version = VERSION + 1
+        _clear_zeros(record.header, "window_end_ns", "cpu_milli_per_unit", "memory_bytes_per_unit")
+    elif record.HasField("pod_create"):
+        _clear_zeros(record.pod_create, "template_id")
+        _clear_zeros(record.pod_create.life, "usage_id")
+    elif record.HasField("usage"):
+        _clear_zeros(record.usage, "template_id")
+    elif record.HasField("issue"):
+        _clear_zeros(record.issue, "count")
+    elif record.HasField("controller_pod"):
+        _clear_zeros(record.controller_pod.life, "usage_id")
     elif record.HasField("observed"):
         if record.observed.scheduled.waited_ns == _UNKNOWN_NS:
             record.observed.scheduled.waited_ns = 0
@@ -49,10 +60,19 @@ def convert(record: Record, *, is_text: bool) -> None:
             )
 
 
+def _clear_zeros(message: Any, *names: str) -> None:
+    """Clear fields whose zero meant none, where one was written."""
+    for name in names:
+        if message.HasField(name) and not getattr(message, name):
+            message.ClearField(name)
+
+
 def is_begun(plain: Any) -> bool:
     """Tell whether a line is the header of a trace of format 1."""
     header = plain.get("header") if isinstance(plain, dict) else None
-    return isinstance(header, dict) and header.get("formatVersion") == VERSION
+    if not isinstance(header, dict):
+        return False
+    return str(header.get("formatVersion", header.get("format_version"))) == str(VERSION)
 
 
 def text(plain: Any) -> Any:
@@ -61,14 +81,20 @@ def text(plain: Any) -> Any:
         for kind, path, names in _BOUNDS:
             part: Any = plain.get(change) if isinstance(plain, dict) else None
             for step in (kind, *path):
-                part = part.get(step) if isinstance(part, dict) else None
-            for name in names if isinstance(part, dict) else ():
+                part = part.get(_spelt(part, step)) if isinstance(part, dict) else None
+            for name in (_spelt(part, each) for each in names) if isinstance(part, dict) else ():
                 match part.get(name):
                     case str(text):
                         part[name] = {"stringValue": text}
                     case int() | float() as number if not isinstance(number, bool):
                         part[name] = json_format.MessageToDict(_bound(number))
     return plain
+
+
+def _spelt(part: dict[str, Any], name: str) -> str:
+    """Return a field's name as a line spells it: JSON has two ways."""
+    snake = re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
+    return snake if snake in part else name
 
 
 def _bounds(held: Any) -> Iterator[IntOrString]:

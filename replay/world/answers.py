@@ -121,6 +121,8 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
     if outcome.at_ns != at_ns:
         raise _WrongError("at_ns", f"{outcome.at_ns} is not the round's {at_ns}")
     if kind == "refusals":
+        if outcome.HasField("pop"):
+            raise _WrongError("pop", "is not for refusals, which name their pods")
         with_path("refusals", _refusals, outcome.refusals, at_ns, known)
         return
     _pop(outcome.pop, known)
@@ -130,6 +132,7 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
             _bind(outcome.bind, known)
         case "unschedulable":
             with_path("unschedulable", _unschedulable, outcome.unschedulable, known)
+            _victims(outcome)
         case "failure":
             _nominated(outcome.failure, "failure.nominated_node_name", known)
     _phases(outcome.phases)
@@ -179,6 +182,16 @@ def _preemption(preemption: scheduler_pb2.Preemption, known: Known) -> None:
     _pods(preemption.reprieved, "reprieved[{}].uid", known)
     _count(preemption, "budget_violations")
     _count(preemption, "candidates")
+
+
+def _victims(outcome: scheduler_pb2.Outcome) -> None:
+    """Refuse a preemptor that is its own victim, and a victim that comes twice."""
+    seen = {outcome.pop.uid}
+    for index, victim in enumerate(outcome.unschedulable.preemption.victims):
+        if victim.pod.uid in seen:
+            path = f"unschedulable.preemption.victims[{index}].pod.uid"
+            raise _WrongError(path, f"{victim.pod.uid!r} is the preemptor, or comes twice")
+        seen.add(victim.pod.uid)
 
 
 def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, known: Known) -> None:
@@ -285,19 +298,33 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
         _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
         for name in _COUNTS_OF_EVICTION:
             with_path(path, _count, eviction, name)
+    if len({each.pod.uid for each in step.evictions}) < len(step.evictions):
+        raise _WrongError("evictions", "name a pod twice")
     for index, place in enumerate(step.ranking):
         _active_pod(place.pod, f"ranking[{index}].pod.uid", at_ns, active)
-    for index, condition in enumerate(step.conditions):
-        with_path(f"conditions[{index}]", _condition, condition)
-    for index, threshold in enumerate(step.thresholds_met):
-        with_path(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
-    for index, seen in enumerate(step.first_observed):
-        with_path(f"first_observed[{index}]", _count, seen, "at_ns")
-    for index, seen in enumerate(step.condition_last_observed):
-        with_path(f"condition_last_observed[{index}]", _count, seen, "at_ns")
     if at_ns is not None and step.next_step_ns <= at_ns:
         problem = f"{step.next_step_ns} is not after the step's {at_ns}"
         raise _WrongError("next_step_ns", problem)
+    _conditions(step)
+    _seen(step)
+
+
+def _conditions(step: eviction_pb2.StepResult) -> None:
+    for index, condition in enumerate(step.conditions):
+        with_path(f"conditions[{index}]", _condition, condition)
+    if step.quiet and step.evictions:
+        raise _WrongError("quiet", "is set, and pods are evicted")
+    if not step.quiet and sorted(each.type for each in step.conditions) != sorted(TAINTS):
+        names = ", ".join(sorted(TAINTS))
+        raise _WrongError("conditions", f"are required of a step that is not quiet: {names}, once")
+
+
+def _seen(step: eviction_pb2.StepResult) -> None:
+    for index, threshold in enumerate(step.thresholds_met):
+        with_path(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
+    for name in ("first_observed", "condition_last_observed"):
+        for index, seen in enumerate(getattr(step, name)):
+            with_path(f"{name}[{index}]", _count, seen, "at_ns")
     for name, amounts in (("notify_at", step.notify_at), ("calm.least", step.calm.least)):
         for index, amount in enumerate(amounts):
             path = f"{name}[{index}]"

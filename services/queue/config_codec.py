@@ -38,7 +38,7 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
     """
     mode = _mode(message.rules)
     _check_later(message, mode)
-    lease_ns = _duration_ns(message, "lease_ns", 0)
+    lease_ns = _duration_ns(message, "lease_ns", 0, least=1)
     if lease_ns and not live:
         raise FieldError("config.lease_ns", "leases act in live sessions only: leave it out")
     hints = _flag(message, "queueing_hints")

@@ -23,6 +23,7 @@ _SUB_QUEUES = {
     SubQueue.GATED: queue_pb2.SUB_QUEUE_GATED,
 }
 
+PODS_PER_NOMINATION = 1000
 _LATER = frozenset({SubQueue.ERROR_BACKOFF, SubQueue.GATED})
 
 
@@ -124,9 +125,9 @@ def _tracked(state: QueueState) -> Iterator[meta_pb2.ObjectReference]:
 
 def _nominations(nominations: Iterable[NodeNominations]) -> Iterator[queue_pb2.Nomination]:
     for node in sorted(nominations, key=lambda each: each.node_name):
-        yield queue_pb2.Nomination(
-            node_name=node.node_name, pods=[pod_ref_message(pod) for pod in node.pods]
-        )
+        for start in range(0, len(node.pods), PODS_PER_NOMINATION):
+            pods = map(pod_ref_message, node.pods[start : start + PODS_PER_NOMINATION])
+            yield queue_pb2.Nomination(node_name=node.node_name, pods=pods)
 
 
 def _pod_backoffs(

@@ -32,7 +32,7 @@ from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
 from services.queue.core.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.reader import QueueReader
-from services.rpc.errors import FieldError
+from services.rpc.errors import FieldError, UnservedError
 
 _NO_TEXT: Mapping[type, queue_pb2.OutcomeCode.ValueType] = {
     WouldBlock: queue_pb2.OUTCOME_CODE_WOULD_BLOCK,
@@ -146,7 +146,9 @@ def _failure_at(
         raise FieldError(f"{path}.{error.field}", error.problem) from None
 
 
-def _read_pass_through(_reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
+def _read_pass_through(reader: QueueReader, message: queue_pb2.PassThrough) -> tuple[int, int]:
+    if not reader.passes_through:
+        raise UnservedError("pass_through: these rules keep backoff by a pod's name")
     if message.first_cycle < 1:
         raise FieldError(
             "first_cycle", f"{message.first_cycle} is no scheduling cycle: they count from 1"
@@ -187,6 +189,8 @@ class _WantedMove(NamedTuple):
 def _read_move(reader: QueueReader, message: queue_pb2.Move) -> _WantedMove:
     happening = reader.happening(message.event, field="event")
     priority = message.priority_at_most if message.HasField("priority_at_most") else None
+    if message.HasField("all_but"):
+        codec.pod_ref(message.all_but, "all_but.")
     wanted = MoveFilter(priority_at_most=priority, all_but_uid=message.all_but.uid)
     return _WantedMove(happening, wanted)
 

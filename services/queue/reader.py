@@ -38,6 +38,7 @@ class QueueReader:
         "_failures",
         "_has_gates",
         "_labels",
+        "_passes_through",
         "_reads_objects",
         "_selectors",
         "_specs",
@@ -45,6 +46,7 @@ class QueueReader:
 
     def __init__(self, config: QueueConfig) -> None:
         self._has_gates = MODES[config.mode].has_gates
+        self._passes_through = not MODES[config.mode].backoff(config).goes_by_name
         self._compares = not (self._has_gates and config.queueing_hints)
         self._specs = PodSpecInterner()
         self._labels: dict[tuple[tuple[str, str], ...], Mapping[str, str]] = {}
@@ -57,6 +59,11 @@ class QueueReader:
     def has_gates(self) -> bool:
         """Whether the mode knows PreEnqueue, hints and Activate."""
         return self._has_gates
+
+    @property
+    def passes_through(self) -> bool:
+        """Whether nothing stays of a pod that has gone, so that PassThrough is served."""
+        return self._passes_through
 
     def pod(
         self,

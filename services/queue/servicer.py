@@ -127,6 +127,9 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
                 seen = session.core.revision
                 gates = session.core.reader.has_gates
                 views = pending_views(session.core.queue, count, has_gates=gates)
+                while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
+                    count //= 2
+                    views = pending_views(session.core.queue, count, has_gates=gates)
                 if views != shown:
                     shown = views
                     yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
@@ -193,6 +196,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         except RefusalError:  # the session was deleted: nothing is held in it
             return
         give_back(session, [owner], self._clock(session))
+        session.answer = None  # what was popped under that number has gone back
 
     def _clock(self, session: Session[QueueSession]) -> Clock:
         arrival_ns = self._wall_clock_ns() if session.core.live else None

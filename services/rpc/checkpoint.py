@@ -38,7 +38,7 @@ class ForeignCheckpointError(PreconditionError):
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
     """Return what a checkpoint of `session` begins with; `service` is its short name."""
     return session_pb2.CheckpointInfo(
-        service=service, version=package_version(), format=FORMAT, at_ns=session.at_ns
+        service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
     )
 
 

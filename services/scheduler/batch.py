@@ -16,6 +16,10 @@ from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refus
 from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
 from services.scheduler.core.queue_steps import CommitUnschedulable, WhyFailed
 
+_OUTCOME_BYTES = 256
+_POD_BYTES = 24
+"""What an outcome has, and what a pod that it names has beside its names, at most."""
+
 Place = tuple[int, int]
 """Where in a batch a decision begins: the place of its operation, and of its pod within that."""
 
@@ -41,13 +45,17 @@ class _Taken(NamedTuple):
 
 
 class Batch:
-    """Decisions in order, all made at `at_ns`; `operations` commit them."""
+    """Decisions in order, all made at `at_ns`; `operations` commit them.
+
+    `size` is about what their outcomes come to, in bytes.
+    """
 
     def __init__(self, encoder: StepEncoder, at_ns: int) -> None:
         self.operations: list[queue_pb2.Operation] = []
         self._encoder = encoder
         self._at_ns = at_ns
         self._taken: list[_Taken] = []
+        self.size = 0
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._run_pods = 0
         self._reasons: dict[WhyFailed, int] = {}
@@ -79,6 +87,9 @@ class Batch:
             self.operations.append(self._encoder.operation(step, self._at_ns))
             self._run = None
         self._taken.append(_Taken(decision, begin, wall_ns, answers))
+        self.size += _OUTCOME_BYTES
+        if answers or type(decision.verdict) is Refused:
+            self.size += _variable_size(decision, answers)
 
     def _add_unschedulable(self, step: CommitUnschedulable) -> Place:
         run = self._run
@@ -106,20 +117,24 @@ class Batch:
         self._taken = kept
         return left
 
-    def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> None:
-        """Write what was decided."""
+    def put_outcomes(self, out: scheduler_pb2.RoundOutcomes) -> int:
+        """Write what was decided, and count the pods that were tried."""
         run: list[_Taken] = []
+        told = 0
         for taken in self._taken:
             if taken.is_plain_refusal:
                 run.append(taken)
+                told += 1
                 continue
             self._put_run(run, out)
             run = []
             if not isinstance(taken.decision.verdict, Skipped):
-                told = out.outcomes.add()
-                put_outcome(taken.decision, self._at_ns, taken.wall_ns, told)
-                told.extender_answers.extend(taken.answers)
+                told += 1
+                outcome = out.outcomes.add()
+                put_outcome(taken.decision, self._at_ns, taken.wall_ns, outcome)
+                outcome.extender_answers.extend(taken.answers)
         self._put_run(run, out)
+        return told
 
     def _put_run(self, run: Sequence[_Taken], out: scheduler_pb2.RoundOutcomes) -> None:
         if not run:
@@ -135,6 +150,27 @@ class Batch:
         refusals.wall_ns.extend([each.wall_ns for each in run])
         _put_verdicts(decisions, refusals)
         _put_steps(decisions, refusals)
+
+
+def _variable_size(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAnswer]) -> int:
+    """Return about what an outcome has beside what each has, in bytes."""
+    size = sum(each.ByteSize() for each in answers)
+    verdict = decision.verdict
+    if isinstance(verdict, Refused):
+        size += len(verdict.message) + len(verdict.preemption_message)
+        nomination = verdict.nomination
+        named = (
+            ()
+            if nomination is None
+            else (
+                *nomination.victims,
+                *nomination.reprieved,
+                *nomination.cleared_nominations,
+            )
+        )
+        size += sum(len(pod.uid) + len(pod.namespace) + len(pod.name) for pod in named)
+        size += len(named) * _POD_BYTES
+    return size
 
 
 def _put_why(why: WhyFailed, out: queue_pb2.Failure) -> None:

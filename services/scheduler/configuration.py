@@ -20,6 +20,7 @@ from services.scheduler.core.registry import SERVED, Registry
 from services.scheduler.core.rules import QUEUE_RULES, RULES, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.sources import Sources
+from services.scheduler.session import BATCH_SIZE_MAX
 from services.typed import DataError, join
 
 TIES: Mapping[scheduler_pb2.TieBreak.ValueType, Callable[[int], HostChoice]] = {
@@ -69,8 +70,10 @@ def options_of(
     rules = _rules(config)
     if queue_mode not in QUEUE_RULES:
         raise FieldError("config.queue.rules", f"no queue of rules {queue_mode!r} is known here")
-    if config.HasField("batch_size") and not config.batch_size:
-        raise FieldError("config.batch_size", "must be above 0; leave it out for the usual one")
+    if config.HasField("batch_size") and not 0 < config.batch_size <= BATCH_SIZE_MAX:
+        raise FieldError(
+            "config.batch_size", f"{config.batch_size} is not from 1 to {BATCH_SIZE_MAX}"
+        )
     return Options(
         rules=rules,
         queue=QUEUE_RULES[queue_mode],

@@ -22,6 +22,7 @@ from services.scheduler.core.scheduler import Scheduler
 from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
 
+PODS_PER_NOMINATION = 1000
 _CODES = {
     Code.SUCCESS: scheduler_pb2.VERDICT_CODE_SUCCESS,
     Code.ERROR: scheduler_pb2.VERDICT_CODE_ERROR,
@@ -46,7 +47,8 @@ def evaluate_pod(
     pod = _judged(scheduler, request)
     if not scheduler.serves(pod):
         name = pod.spec.scheduler_name
-        raise FieldError("pod.spec.scheduler_name", f"no profile serves {name!r}")
+        field = "new_pod" if request.HasField("new_pod") else "pod"
+        raise FieldError(f"{field}.spec.scheduler_name", f"no profile serves {name!r}")
     if request.HasField("attempt") and request.attempt < 1:
         raise FieldError("attempt", "must be above 0, or left out")
     if request.HasField("top_k") and request.top_k < 1:
@@ -59,6 +61,8 @@ def _judged(scheduler: Scheduler, request: service_pb2.EvaluatePodRequest) -> Po
     uid = request.pod.uid
     if request.HasField("new_pod"):
         new = pod_from_message(request.new_pod, PodSpecInterner(), field="new_pod")
+        if not new.uid:
+            raise FieldError("new_pod.metadata.uid", "is required")
         if uid:
             raise FieldError("pod", "is not for a request with new_pod")
         if new.uid in scheduler.pods:
@@ -88,7 +92,9 @@ def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerSt
         assumed.pop.uid, assumed.pop.cycle = pop.uid, pop.cycle
     for node_name in snapshot.nominations.node_names():
         nominated = [pod_ref(pod) for pod in snapshot.nominations.on(node_name)]
-        state.nominations.append(queue_pb2.Nomination(node_name=node_name, pods=nominated))
+        for start in range(0, len(nominated), PODS_PER_NOMINATION):
+            pods = nominated[start : start + PODS_PER_NOMINATION]
+            state.nominations.append(queue_pb2.Nomination(node_name=node_name, pods=pods))
     state.last_node_index = core.choice_mark()
     return state
 

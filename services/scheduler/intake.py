@@ -11,7 +11,7 @@ from typing import NamedTuple
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
-from services.rpc.errors import FieldError, TimeGoesBackwardsError
+from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube_kinds import apply_patch
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
@@ -94,7 +94,7 @@ class Intake:
             if round_.answers or round_.recorded or round_.events_only:
                 raise FieldError(f"{field}.round", "has events alone and takes pods")
             if round_.at_ns < since_ns:
-                raise _out_of_turn(f"{field}.round", round_.at_ns, round_.at_ns)
+                raise _out_of_turn(f"{field}.round", round_.at_ns, since_ns, round_.at_ns)
             told = foreseen.confirmations
             confirmed = []
             for timed in self._read_events(told, since_ns, since_ns, f"{field}.confirmations"):
@@ -116,7 +116,7 @@ class Intake:
         for index, event in enumerate(events):
             at_ns = event.at_ns
             if not last_ns <= at_ns <= until_ns:
-                raise _out_of_turn(f"{field}[{index}]", at_ns, until_ns)
+                raise _out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
             try:
                 changes.append(Timed(at_ns, decode(event)))
             except FieldError as error:
@@ -134,10 +134,13 @@ class Intake:
             field = f"round.answers[{index}]"
             if answer.HasField("at_ns"):
                 if not last_ns <= answer.at_ns <= round_.at_ns:
-                    raise _out_of_turn(field, answer.at_ns, round_.at_ns)
+                    raise _out_of_turn(field, answer.at_ns, last_ns, round_.at_ns)
                 last_ns = answer.at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
+            if answer.pop.cycle < 1:
+                problem = f"{answer.pop.cycle} is no scheduling cycle: they count from 1"
+                raise FieldError(f"{field}.pop.cycle", problem)
             named = answer.refused or not answer.HasField("refused")
             if not named or answer.refused not in STAGES:
                 raise FieldError(f"{field}.refused", "is no stage known here")
@@ -175,9 +178,12 @@ class Intake:
             for step in self._core.answer(pop, None):
                 operations.append(self.encoder.operation(step, at_ns))
         for change in told:
-            if confirms_binding(change.patch):
+            confirms = confirms_binding(change.patch)
+            if confirms:
                 change.patch.node_name = nodes[change.patch.pod.uid]
             operations += self._take_change(Timed(at_ns, change))
+            if confirms:  # the request is kept, for it may come again
+                change.patch.node_name = ""
         return operations
 
     def keep(self, message: object_pb2.KubernetesObject) -> None:
@@ -278,11 +284,13 @@ def confirms_binding(patch: scheduler_pb2.PodPatch) -> bool:
     return patch.HasField("node_name") and not patch.node_name
 
 
-def _out_of_turn(field: str, at_ns: int, round_ns: int) -> TimeGoesBackwardsError:
-    """Return the refusal of a time before what was told before it, or after the round's."""
+def _out_of_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> RefusalError:
+    """Return the refusal of a time after the round's, or before what came before it."""
+    if at_ns > round_ns:
+        return FieldError(f"{field}.at_ns", f"{at_ns} ns lies after the round's {round_ns} ns")
     return TimeGoesBackwardsError(
-        f"{field}.at_ns: {at_ns} ns lies before what was told before it or after the round's "
-        f"{round_ns} ns"
+        f"{field}.at_ns: {at_ns} ns lies before what came before it, at {last_ns} ns",
+        earliest_ns=last_ns,
     )
 
 

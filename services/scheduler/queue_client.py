@@ -237,11 +237,14 @@ class QueueSession:
             raise self._link.refusal(error) from error
 
     async def close(self) -> None:
-        """End the stream and forget the session."""
-        await self._flush()
-        await self._stream.done_writing()
-        request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
-        await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
+        """End the stream and forget the session; a queue that has gone has forgotten it."""
+        try:
+            await self._flush()
+            await self._stream.done_writing()
+            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
+            await self._link.stub.DeleteSession(request, timeout=DEADLINE_S)
+        except (UnavailableError, grpc.aio.AioRpcError):
+            await self.abandon()
 
     async def abandon(self) -> None:
         """Forget the session as well as that goes: its queue may have gone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
@@ -27,7 +28,7 @@ from services.rpc.errors import (
     RefusalError,
     SessionBrokenError,
 )
-from services.rpc.parts import split
+from services.rpc.parts import PART_BYTES, split
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
@@ -50,6 +51,8 @@ from services.scheduler.session import BATCH_SIZE, SchedulerSession
 SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
+_FREE_S = 0.01
+"""How often a session is looked at that is to be deleted once its round has ended."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -90,6 +93,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> Empty:
         session = self._sessions.delete(request.session)
         if session is not None:
+            while session.core in self._busy:
+                await asyncio.sleep(_FREE_S)
             _close(session.core.extenders)
             await session.core.queue.close()
         return Empty()
@@ -98,7 +103,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.RunRoundRequest, context: _Context
     ) -> service_pb2.RunRoundResponse:
         whole = service_pb2.RunRoundResponse()
-        async for answer in self._round(request):
+        async for answer in self._round(request, in_one=True):
             whole.MergeFrom(answer)
         return whole
 
@@ -113,8 +118,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.EvaluatePodRequest, context: _Context
     ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
         session = self._sessions.get(request.stamp)
-        found = await session.core.deciding.run(lambda: _evaluated(session, request))
-        state = await session.core.queue.state()
+        with self._alone(session):
+            found = await session.core.deciding.run(lambda: _evaluated(session, request))
+            state = await session.core.queue.state()
         entry = next((each for each in state.entries if each.pod.uid == request.pod.uid), None)
         answer = service_pb2.EvaluatePodResponse(evaluation=found, entry=entry)
         for part in split(answer):
@@ -124,10 +130,11 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[service_pb2.GetStateResponse]:
         session = self._sessions.get(request.stamp)
-        state = await session.core.deciding.run(
-            lambda: evaluation.state_of(session.core, session.at_ns)
-        )
-        state.queue.CopyFrom(await session.core.queue.state())
+        with self._alone(session):
+            state = await session.core.deciding.run(
+                lambda: evaluation.state_of(session.core, max(0, session.at_ns))
+            )
+            state.queue.CopyFrom(await session.core.queue.state())
         for part in split(service_pb2.GetStateResponse(state=state)):
             yield part
 
@@ -201,9 +208,12 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         return file
 
     async def _round(
-        self, request: service_pb2.RunRoundRequest
+        self, request: service_pb2.RunRoundRequest, *, in_one: bool = False
     ) -> AsyncIterator[service_pb2.RunRoundResponse]:
-        """Run a round alone in its session, and those of its window; answer in parts."""
+        """Run a round alone in its session, and those of its window; answer in parts.
+
+        With `in_one` the window ends where they would be too large for one message.
+        """
         session = self._sessions.get(request.stamp)
         repeated: list[service_pb2.RunRoundResponse] | None = session.repeated(request)
         if repeated is not None:
@@ -215,12 +225,22 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         session.check_time("round.at_ns", request.round.at_ns)
         session.core.queue.traceparent = request.stamp.traceparent
         answers = [service_pb2.RunRoundResponse(sequence=request.stamp.sequence)]
+        taken = 0
+
+        def has_room() -> bool:
+            return not in_one or taken < PART_BYTES // 2
+
         with self._alone(session):
-            async for outcomes in session.core.run(request.round, request.window):
-                if len(answers[-1].outcomes) == ROUNDS_PER_ANSWER:
+            async for outcomes in session.core.run(request.round, request.window, has_room):
+                size = outcomes.ByteSize()
+                count = len(answers[-1].outcomes)
+                is_full = count == ROUNDS_PER_ANSWER or taken + size > PART_BYTES
+                if count and is_full and not in_one:
                     yield answers[-1]
                     answers.append(service_pb2.RunRoundResponse(sequence=request.stamp.sequence))
+                    taken = 0
                 answers[-1].outcomes.append(outcomes)
+                taken += size
         session.advance(request, session.core.at_ns, answers)
         yield answers[-1]
 

@@ -34,8 +34,12 @@ from services.scheduler.intake import Ahead, Intake, confirms_binding
 from services.scheduler.queue_client import QueueSession
 
 BATCH_SIZE = 256
+BATCH_SIZE_MAX = 4096
+"""Heads that a queue shows at most."""
 YIELD_EVERY = 64
 """Decisions after which health checks may answer."""
+_ANSWER_BYTES = PART_BYTES // 2
+"""What outcomes may come to before the next batch, and a batch's before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +98,14 @@ class SchedulerSession:
         self.broken = ""
 
     async def run(
-        self, round_: scheduler_pb2.Round, window: Sequence[scheduler_service_pb2.Foreseen]
+        self,
+        round_: scheduler_pb2.Round,
+        window: Sequence[scheduler_service_pb2.Foreseen],
+        has_room: Callable[[], bool] = lambda: True,
     ) -> AsyncIterator[scheduler_pb2.RoundOutcomes]:
         """Take a round, and those of its window for as long as all goes as was foreseen.
+
+        And for as long as the answer `has_room`.
 
         Yields each one's outcomes. Raises a refusal before anything is changed. What fails after
         that leaves scheduler and queue apart: `broken` says so from then on.
@@ -107,7 +116,7 @@ class SchedulerSession:
         ahead = self.intake.read_window(window, round_.at_ns)
         outcomes = await self._run(round_, lambda: self.intake.take(round_, changes))
         for coming in ahead:
-            if not _is_as_foreseen(outcomes, coming.confirmed):
+            if not (has_room() and _is_as_foreseen(outcomes, coming.confirmed)):
                 break
             outcomes.goes_on = True
             self.broken = "the caller did not wait for the rest of its window"
@@ -193,7 +202,7 @@ class SchedulerSession:
 
     def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
         """Tell whether deciding took long, or the answer has become large."""
-        return self.deciding.is_due or outcomes.ByteSize() > PART_BYTES
+        return self.deciding.is_due or outcomes.ByteSize() > _ANSWER_BYTES
 
     def _is_foregone(self) -> bool:
         """Tell whether the queue's answer to what was decided is known: it is empty then.
@@ -244,7 +253,7 @@ class SchedulerSession:
         operations: list[queue_pb2.Operation],
         outcomes: scheduler_pb2.RoundOutcomes,
     ) -> int:
-        """Commit what was decided, look at the next heads, and count what the queue accepted."""
+        """Commit what was decided, look at the next heads, and count the pods that were tried."""
         began = perf_counter_ns()
         reply = await self.queue.exchange(operations, self._batch_size)
         taken_ns = perf_counter_ns() - began
@@ -282,7 +291,7 @@ class SchedulerSession:
             else:
                 decision, answers = self.core.decide(head, now_ns), ()
             batch.add(decision, perf_counter_ns() - began, answers)
-            if self.deciding.is_due:
+            if self.deciding.is_due or batch.size > _ANSWER_BYTES:
                 break
             if len(batch) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
@@ -295,13 +304,13 @@ class SchedulerSession:
         return self.core.decide(head, now_ns), self.answers.taken()
 
     def _settle(self, outcomes: scheduler_pb2.RoundOutcomes) -> int:
-        """Answer the decisions that the batch still has, and count them."""
-        batch, kept = self._batch, len(self._batch)
-        batch.put_outcomes(outcomes)
-        if kept:
+        """Answer the decisions that the batch still has, and count the pods that were tried."""
+        batch = self._batch
+        told = batch.put_outcomes(outcomes)
+        if len(batch):
             self._cycle = batch.last_cycle
         self._batch = Batch(self.intake.encoder, self.at_ns)
-        return kept
+        return told
 
 
 def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[PatchPod]) -> bool:

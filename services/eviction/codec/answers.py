@@ -59,7 +59,7 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
         first_observed=_threshold_times(state.first_observed_ns),
         condition_last_observed=_condition_times(state.condition_last_observed_ns),
         thresholds=map(threshold_to_message, manager.watched_now),
-        at_ns=at_ns,
+        at_ns=at_ns if at_ns >= 0 else None,
         awaits_reclaim=manager.is_waiting,
     )
     put_all(node_conditions(state.conditions), message.conditions)

@@ -39,6 +39,8 @@ def step_from_message(
         pod_from_message(each, field=f"{field}.pods[{index}]")
         for index, each in enumerate(message.pods)
     )
+    if message.at_ns < 0:
+        raise FieldError(f"{field}.at_ns", f"{message.at_ns} ns lies before the Unix epoch")
     if not message.summary_failed and not message.HasField("observations"):
         raise FieldError(f"{field}.observations", "is required, but with summary_failed")
     return Step(
