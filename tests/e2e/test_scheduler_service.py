@@ -300,14 +300,15 @@ def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
     [
         ({"at_ns": 1, "max_pods": 0}, "round.max_pods"),
         (
-            {"at_ns": 1, "answers": [{"pop": {"uid": "u"}, "refused": 0}]},
+            {"at_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 0}]},
             "round.answers[0].refused",
         ),
         (
-            {"at_ns": 1, "answers": [{"pop": {"uid": "u"}, "refused": 9}]},
+            {"at_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 9}]},
             "round.answers[0].refused",
         ),
         ({"at_ns": 1, "answers": [{}]}, "round.answers[0].pop.uid"),
+        ({"at_ns": 1, "answers": [{"pop": {"uid": "u"}}]}, "round.answers[0].pop.cycle"),
         ({"at_ns": 1, "events": [{"at_ns": 1, "remove": {}}]}, "round.events[0].remove.kind"),
         (
             {"at_ns": 1, "events": [{"at_ns": 1, "remove": {"kind": "Node", "uid": "u"}}]},
