@@ -61,13 +61,13 @@ class Page:
         for file in self._files:
             said = _comments(file)
             for index, service in enumerate(file.service):
-                yield from _service(service, (_SERVICE, index), said)
+                yield from _service(service, (_SERVICE, index), said, file.name)
         for file in self._files:
             said = _comments(file)
             for index, message in enumerate(file.message_type):
-                yield from _message(message, (_MESSAGE, index), said)
+                yield from _message(message, (_MESSAGE, index), said, file.name)
             for index, enum in enumerate(file.enum_type):
-                yield from _enum(enum, (_ENUM, index), said)
+                yield from _enum(enum, (_ENUM, index), said, file.name)
 
 
 _Comments = dict[tuple[int, ...], str]
@@ -82,10 +82,10 @@ def _comments(file: FileDescriptorProto) -> _Comments:
 
 
 def _service(
-    service: ServiceDescriptorProto, path: tuple[int, ...], said: _Comments
+    service: ServiceDescriptorProto, path: tuple[int, ...], said: _Comments, file: str
 ) -> Iterator[str]:
     yield f"## {service.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))}\n"
+    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
     for index, method in enumerate(service.method):
         asked = f"{'stream of ' * method.client_streaming}{_link(method.input_type)}"
         answered = f"{'stream of ' * method.server_streaming}{_link(method.output_type)}"
@@ -94,9 +94,11 @@ def _service(
         yield f"{_paragraphs(said.get((*path, _METHOD, index), ''))}\n"
 
 
-def _message(message: DescriptorProto, path: tuple[int, ...], said: _Comments) -> Iterator[str]:
+def _message(
+    message: DescriptorProto, path: tuple[int, ...], said: _Comments, file: str
+) -> Iterator[str]:
     yield f"## {message.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))}\n"
+    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
     if not message.field:
         return
     yield "| Field | Type | Meaning |\n|---|---|---|"
@@ -110,9 +112,11 @@ def _message(message: DescriptorProto, path: tuple[int, ...], said: _Comments) -
     yield ""
 
 
-def _enum(enum: EnumDescriptorProto, path: tuple[int, ...], said: _Comments) -> Iterator[str]:
+def _enum(
+    enum: EnumDescriptorProto, path: tuple[int, ...], said: _Comments, file: str
+) -> Iterator[str]:
     yield f"## {enum.name}\n"
-    yield f"{_paragraphs(said.get(path, ''))}\n"
+    yield f"{_paragraphs(said.get(path, ''))} (`{_short(file)}`)\n"
     yield "| Value | Number | Meaning |\n|---|---|---|"
     for index, value in enumerate(enum.value):
         meaning = _cell(said.get((*path, _VALUE, index), ""))
@@ -140,6 +144,10 @@ def _link(type_name: str) -> str:
 
 def _paragraphs(comment: str) -> str:
     return "\n\n".join(_cell(each) for each in comment.strip().split("\n\n"))
+
+
+def _short(file: str) -> str:
+    return file.rpartition("/")[2]
 
 
 def _cell(comment: str) -> str:

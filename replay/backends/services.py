@@ -294,6 +294,8 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                     problem = f"is {answer.applied}, of {len(left)} operations"
                     raise self._wrong("applied", problem)
                 for index, phase in enumerate(answer.phases):
+                    if not phase.name:
+                        raise self._wrong(f"phases[{index}].name", "is required")
                     if phase.wall_ns < 0:
                         raise self._wrong(
                             f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative"

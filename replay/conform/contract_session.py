@@ -100,9 +100,9 @@ def refuses_a_session_that_has_gone(client: Client) -> None:
     session.send(story[0])
     asked = session.stamped(story[1])
     client.delete(session.name)
-    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED")
+    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="a session that was deleted")
     asked.stamp.session = "nobody's"
-    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED")
+    _refuses(session, asked, "NOT_FOUND", "SESSION_EXPIRED", of="a session that never was")
     asked.stamp.session = ""
     _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
 
@@ -125,7 +125,7 @@ def refuses_a_malformed_request_whole(client: Client) -> None:
     for field, request in client.contract.malformed().items():
         session = client.session()
         asked = session.stamped(request)
-        _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", field)
+        _refuses(session, asked, "INVALID_ARGUMENT", "BAD_FIELD", field, of=f"a bad {field}")
         expect_same(f"an answer after a refusal of {field}", session.send(first), wanted)
 
 
@@ -204,6 +204,12 @@ def _is_served(call: Callable[[], object]) -> bool:
     return True
 
 
-def _refuses(session: Session, request: Any, code: str, *reason: str, **metadata: str) -> None:
+def _refuses(
+    session: Session, request: Any, code: str, *reason: str, of: str = "", **metadata: str
+) -> None:
+    """Check that a request is refused; `of` says what is wrong with it."""
     client = session.client
-    refused(lambda: client.call(client.contract.method, request), code, *reason, **metadata)
+    try:
+        refused(lambda: client.call(client.contract.method, request), code, *reason, **metadata)
+    except CheckError as error:
+        raise CheckError(f"{error} ({of})" if of else str(error)) from None

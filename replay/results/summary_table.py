@@ -40,7 +40,7 @@ def _print_head(summary: Summary, console: Console) -> None:
         f"{summary.pods:,} pods, {durations.simulated(summary.simulated_ns)} simulated in "
         f"{durations.wall(summary.wall_ns)}{_where(summary)}\n"
         f"{summary.attempts:,} scheduling attempts ({summary.attempts_per_s:,.0f}/s) in "
-        f"{summary.rounds:,} rounds{_windows(summary)}, {summary.batch_size_mean:.2f} a batch",
+        f"{summary.rounds:,} rounds{_windows(summary)}{_batches(summary)}",
         highlight=False,
     )
 
@@ -55,6 +55,11 @@ def _where(summary: Summary) -> str:
     """Return how the services ran where that was not as usual: processes of their own."""
     ran = sorted(set(summary.services.values()) - {EMBEDDED})
     return f" ({', '.join(ran)})" if ran else ""
+
+
+def _batches(summary: Summary) -> str:
+    """Return how many pods shared an exchange with the queue, "" for schedulers that ask none."""
+    return f", {summary.batch_size_mean:.2f} a batch" if summary.batch_size_mean else ""
 
 
 def _windows(summary: Summary) -> str:

@@ -151,8 +151,8 @@ def _scores(a: Explanation, b: Explanation) -> Iterator[str]:
         yield text
     if not changes:
         yield (
-            f"All scores are the same: {a.tied_nodes} nodes tie in A and {b.tied_nodes} in B, and "
-            "the seed decides among them."
+            f"Each run scored the two nodes alike: {a.tied_nodes} nodes tie in A and "
+            f"{b.tied_nodes} in B, and the tie-break decides among them."
         )
 
 

@@ -65,7 +65,8 @@ def check_outcomes(
 ) -> None:
     """Check what a scheduler answers to the round at `at_ns`.
 
-    `is_followed`: another round of its window was sent. Raises AnswerError.
+    `is_followed`: another round of its window was sent. Times that are absent are filled in. Raises
+    AnswerError.
     """
     place: int | None = None
     try:
@@ -126,6 +127,10 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
         with_path("refusals", _refusals, outcome.refusals, at_ns, known)
         return
     _pop(outcome.pop, known)
+    if not outcome.HasField("first_enqueued_ns"):
+        outcome.first_enqueued_ns = at_ns
+    if not outcome.HasField("queued_ns"):
+        outcome.queued_ns = at_ns
     _attempt(outcome.attempts, outcome.first_enqueued_ns, outcome.queued_ns, at_ns)
     match kind:
         case "bind":
