@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -175,6 +176,8 @@ class QueueSession:
             await self._stream.write(request)
         except grpc.aio.AioRpcError as error:
             raise self._link.unavailable(error) from error
+        except asyncio.InvalidStateError as error:  # the stream had ended before
+            raise UnavailableError(await self._why_ended()) from error
         self._unread.append(_Sent(self._sequence, len(request.operations), request.heads, is_known))
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:

@@ -52,7 +52,7 @@ SERVICE = "scheduler"
 ROUNDS_PER_ANSWER = 32
 """Rounds of a window that are answered in one message, while the next ones are run."""
 _FREE_S = 0.01
-"""How often a session is looked at that is to be deleted once its round has ended."""
+"""How often a session is looked at that is asked for once its round has ended."""
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -93,8 +93,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> Empty:
         session = self._sessions.delete(request.session)
         if session is not None:
-            while session.core in self._busy:
-                await asyncio.sleep(_FREE_S)
+            await self._until_free(session)
             _close(session.core.extenders)
             await session.core.queue.close()
         return Empty()
@@ -118,6 +117,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: service_pb2.EvaluatePodRequest, context: _Context
     ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
         session = self._sessions.get(request.stamp)
+        await self._until_free(session)
         with self._alone(session):
             found = await session.core.deciding.run(lambda: _evaluated(session, request))
             state = await session.core.queue.state()
@@ -130,6 +130,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[service_pb2.GetStateResponse]:
         session = self._sessions.get(request.stamp)
+        await self._until_free(session)
         with self._alone(session):
             state = await session.core.deciding.run(
                 lambda: evaluation.state_of(session.core, max(0, session.at_ns))
@@ -243,6 +244,11 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
                 taken += size
         session.advance(request, session.core.at_ns, answers)
         yield answers[-1]
+
+    async def _until_free(self, session: Session[SchedulerSession]) -> None:
+        """Wait for the end of the round that is being run."""
+        while session.core in self._busy:
+            await asyncio.sleep(_FREE_S)
 
     @contextlib.contextmanager
     def _alone(self, session: Session[SchedulerSession]) -> Iterator[None]:

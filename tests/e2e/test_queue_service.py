@@ -116,6 +116,9 @@ REFUSALS = {
     "add_unschedulable.cycle": operation(
         "add_unschedulable", queue_pb2.AddUnschedulable(pop=POP(uid="u", cycle=1), cycle=-1), 5
     ),
+    "move.all_but.uid": operation(
+        "move", queue_pb2.Move(event=NODE_ADD, all_but=REF(namespace="default", name="p")), 5
+    ),
     "move.event.label": operation("move", queue_pb2.Move(event=NO_EVENT), 5),
     "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(node_name="n"), 5),
     "delete_nomination.uid": operation("delete_nomination", REF(), 5),
@@ -194,6 +197,7 @@ def test_time_does_not_go_back(channel: grpc.Channel) -> None:
         ({"max_unschedulable_ns": 0}, "config.max_unschedulable_ns"),
         ({"rules": "v1.20", "queueing_hints": True}, "config.queueing_hints"),
         ({"lease_ns": 1}, "config.lease_ns"),
+        ({"lease_ns": 0}, "config.lease_ns"),
         ({"hints": [HINT(plugin="P", event="NodAdd")]}, "config.hints[0].event"),
         ({"hints": [HINT(plugin="P", event="NodeAdd", hint=True)]}, "config.hints[0].hint"),
     ],
@@ -235,6 +239,16 @@ def test_older_rules_have_no_activate(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as error:
         UnaryClient(channel, OLDER).apply("activate", activate, 0)
     assert refusal(error.value) == (INVALID, "operations[0].activate.pods")
+
+
+def test_rules_with_backoffs_by_name_serve_no_pods_that_passed(channel: grpc.Channel) -> None:
+    """A pod that has gone leaves its backoff to the next one of its name: counts are too little."""
+    client = UnaryClient(channel, queue_pb2.QueueConfig(rules="v1.16"))
+    assert not client.opened.passes_through
+    with pytest.raises(grpc.RpcError) as error:
+        client.apply("pass_through", queue_pb2.PassThrough(first_cycle=1, pods=1), 0)
+    assert reason(error.value) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_SERVED", {})
+    assert client.state() == queue_pb2.QueueState()
 
 
 @pytest.mark.parametrize("kind", [UnaryClient, StreamClient])
@@ -375,6 +389,23 @@ def test_a_large_state_comes_in_parts_that_merge_to_the_whole(channel: grpc.Chan
     assert [entry.queued_ns for entry in whole.entries[::4000]] == list(range(0, 20_000, 4000))
     assert [node.node_name for node in whole.nominations] == ["n"]
     assert (whole.closed, whole.at_ns) == (True, S)
+
+
+def test_many_nominations_of_one_node_come_in_parts(channel: grpc.Channel) -> None:
+    """The node stands there several times; its pods keep their order."""
+    client = UnaryClient(channel)
+    uids = [f"{number:05}-{'x' * 120}" for number in range(18_000)]
+    for start in range(0, len(uids), 4000):
+        client.send(
+            operation("nominate", queue_pb2.Nominate(pod=REF(uid=uid), node_name="n"), 0)
+            for uid in uids[start : start + 4000]
+        )
+    request = session_pb2.GetStateRequest(stamp=client.reading())
+    parts = list(client.stub.GetState(request, timeout=DEADLINE_S))
+    assert max(part.ByteSize() for part in parts) <= MESSAGE_BYTES_MAX
+    nominations = merged(parts, pb.GetStateResponse()).state.nominations
+    assert {each.node_name for each in nominations} == {"n"}
+    assert [ref.uid for each in nominations for ref in each.pods] == uids
 
 
 def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
@@ -578,6 +609,22 @@ def test_a_watch_of_too_many_heads_or_without_a_pause_is_refused(channel: grpc.C
     assert refusal(error.value) == (INVALID, "period_ns")
 
 
+def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Channel) -> None:
+    """A view stays small enough; it counts them all."""
+    client = UnaryClient(channel)
+    gates = [f"example.com/{number:04}-{'x' * 40}" for number in range(100)]
+    for _ in range(2):
+        client.send(
+            operation("add", queue_pb2.Add(pod=pod(f"p{number}"), gates=gates), 0)
+            for number in range(client.sequence * 250, (client.sequence + 1) * 250)
+        )
+    view = next(watch(client, heads=600))
+    assert view.ByteSize() <= MESSAGE_BYTES_MAX
+    (gated,) = (each for each in view.sub_queues if each.count)
+    assert gated.count == 500
+    assert 100 <= len(gated.heads) < 500
+
+
 def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
     """Without a time an operation happens now; other sessions take 0 for what it is."""
     live, replayed = UnaryClient(channel, live=True), UnaryClient(channel)
@@ -621,6 +668,29 @@ def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grp
     assert took == ["a", "b"]
     holders = {entry.pod.name: entry.owner for entry in client.state().entries}
     assert holders == {"a": "two", "b": "two", "c": "two"}
+
+
+def test_a_pop_that_was_given_back_is_not_answered_again(channel: grpc.Channel) -> None:
+    """Its number has gone with the stream: whoever sends it again would hold another's pod."""
+    client = UnaryClient(channel, live=True)
+    client.send([add("a")])
+    pop = operation("pop", queue_pb2.Pop(owner="one"), 0)
+    request = pb.ApplyRequest(stamp=client.stamp(), operations=[pop])
+    requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
+    requests.put(request)
+    answers = client.stub.StreamingApply(iter(requests.get, None), timeout=DEADLINE_S)
+    assert popped_by(next(answers)) == ["a"]
+    answers.cancel()
+    deadline = time.monotonic() + DEADLINE_S
+    while client.state().entries[0].sub_queue != queue_pb2.SUB_QUEUE_ACTIVE:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with pytest.raises(grpc.RpcError) as error:
+        client.exchange(request)
+    aborted = grpc.StatusCode.ABORTED
+    assert reason(error.value) == (aborted, "SEQUENCE_MISMATCH", {"expected_sequence": "3"})
+    request.stamp.sequence += 1
+    assert popped_by(client.exchange(request)) == ["a"]
 
 
 def popped_by(answer: pb.ApplyResponse) -> list[str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 import grpc
 import pytest
 
+from replay.backends.errors import BackendError
+from replay.backends.services import SchedulerService
 from replay.results.run_directory import RunDirectory
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
-from tests.e2e.commands import LOOP, reprieve
+from tests.e2e.commands import LOOP, SERVICE, reprieve
 
 CLUSTER = """
 apiVersion: v1
@@ -83,6 +85,22 @@ def _pending(round_: scheduler_pb2.Round) -> Iterator[pod_pb2.Pod]:
     for event in round_.events:
         if event.add.HasField("pod") and not event.add.pod.spec.node_name:
             yield event.add.pod
+
+
+class Wrong(Small):
+    """Answers by `spoil`, which may add to what is right."""
+
+    def __init__(self, decide: Decide, spoil: Callable[[rpc.RunRoundResponse], None]) -> None:
+        super().__init__(decide)
+        self._spoil = spoil
+
+    def RunRound(  # noqa: N802 - gRPC's name
+        self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
+    ) -> rpc.RunRoundResponse:
+        """Decide, and spoil it."""
+        answer = super().RunRound(request, context)
+        self._spoil(answer)
+        return answer
 
 
 @contextmanager
@@ -169,3 +187,65 @@ def test_a_victim_that_is_elsewhere_is_a_refusal(tmp_path: Path, trace: str) -> 
     assert answer.message == "pod runs is on node-b, not on node-a"
     assert answer.victim.uid == runs
     assert observed(tmp_path, "preempted") == []
+
+
+def refused(outcome: scheduler_pb2.Outcome) -> None:
+    """Decide that a pod fits nowhere."""
+    outcome.unschedulable.message = "no room"
+
+
+def test_outcomes_of_more_rounds_than_were_sent_end_the_replay(tmp_path: Path, trace: str) -> None:
+    """The scheduler takes no windows: a request has one round."""
+
+    def spoil(answer: rpc.RunRoundResponse) -> None:
+        answer.outcomes[0].goes_on = True
+        answer.outcomes.add()
+
+    with served(Wrong(refused, spoil)) as options:  # type: ignore[abstract] # as above
+        said = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
+    assert "answers wrongly: outcomes: holds 1 more than rounds were sent" in " ".join(said.split())
+
+
+def test_rounds_that_follow_one_that_does_not_go_on_are_refused() -> None:
+    """Even where so many rounds were sent."""
+
+    def spoil(answer: rpc.RunRoundResponse) -> None:
+        answer.outcomes.add()
+
+    wrong = Wrong(refused, spoil)  # type: ignore[abstract] # as above
+    with served(wrong) as (_, address, *_others):
+        scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
+        try:
+            scheduler.tell(scheduler_pb2.Round(), [rpc.Foreseen()])
+            with pytest.raises(BackendError, match=r"answers wrongly: outcomes\[0\]\.goes_on: is"):
+                scheduler.answer()
+        finally:
+            scheduler.close()
+
+
+@pytest.mark.parametrize(
+    ("round_", "problem"),
+    [
+        ({"events_only": True}, "holds pods, and the round has events only"),
+        ({"max_pods": 1}, "holds more than the 1 pods that were asked for"),
+    ],
+)
+def test_outcomes_that_the_round_does_not_allow_are_refused(
+    round_: dict[str, bool | int], problem: str
+) -> None:
+    """By their place in the answer; the replay ends with the same error."""
+
+    def spoil(answer: rpc.RunRoundResponse) -> None:
+        for _ in range(2):
+            answer.outcomes[0].outcomes.add()
+
+    wrong = Wrong(refused, spoil)  # type: ignore[abstract] # as above
+    with served(wrong) as (_, address, *_others):
+        scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
+        try:
+            scheduler.tell(scheduler_pb2.Round(**round_))  # type: ignore[arg-type] # as given
+            with pytest.raises(BackendError) as caught:
+                scheduler.answer()
+        finally:
+            scheduler.close()
+    assert str(caught.value).endswith(f"answers wrongly: outcomes[0].outcomes: {problem}")

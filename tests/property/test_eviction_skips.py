@@ -35,6 +35,10 @@ NOTIFIED = eviction_pb2.EvictionConfig(kernel_memcg_notification=True)
 NOTIFIED.MergeFrom(CONFIG)
 HARD = eviction_pb2.EvictionConfig(hard=CONFIG.hard)
 HARD_NOTIFIED = eviction_pb2.EvictionConfig(hard=CONFIG.hard, kernel_memcg_notification=True)
+CALM = [
+    node_pb2.NodeCondition(type=each, status="False")
+    for each in ("MemoryPressure", "DiskPressure", "PIDPressure")
+]
 Decision = trace_pb2.Decision
 Segments = list[tuple[int, int]]
 
@@ -48,6 +52,7 @@ class Kubelets:
         opened = asyncio.run(self._service.CreateSession(request, CONTEXT))
         self._stamp = session_pb2.Stamp(session=opened.session)
         self._tireless = tireless
+        self._conditions: dict[str, list[node_pb2.NodeCondition]] = {}
         self.steps = 0
 
     def apply(self, operations: Sequence[pb.Operation]) -> Sequence[pb.OperationResult]:
@@ -59,9 +64,16 @@ class Kubelets:
         for result in answer.results:
             self.steps += result.HasField("step")
             if result.HasField("step") and self._tireless:
-                result.step.quiet = False
-                result.step.ClearField("calm")
+                self._tire(result.node_name, result.step)
         return answer.results
+
+    def _tire(self, node_name: str, step: eviction_pb2.StepResult) -> None:
+        """Make a step say nothing of those to come; a quiet one left its conditions out."""
+        if step.quiet:
+            step.conditions.extend(self._conditions.get(node_name, CALM))
+        self._conditions[node_name] = list(step.conditions)
+        step.quiet = False
+        step.ClearField("calm")
 
 
 class Nobody:

@@ -6,6 +6,8 @@ records below; there, the wait that is not known was -1 ns.
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import struct
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.json_format import MessageToDict
 
 from replay.trace import format1
 from replay.trace.errors import TraceError
@@ -141,3 +144,71 @@ def test_a_bound_that_is_no_whole_number_stays_wrong(number: float) -> None:
     assert converted.spec.min_available.string_value == str(number)
     with pytest.raises(FieldError, match="minAvailable"):
         budget_from_message(converted)
+
+
+def _spelt_as_in_protos(plain: Any) -> Any:
+    """Return a line with its fields by their names in the protos, which JSON takes, too."""
+    match plain:
+        case dict():
+            return {
+                name if name in _NOT_FIELDS else _snake(name): _spelt_as_in_protos(value)
+                for name, value in plain.items()
+            }
+        case list():
+            return [*map(_spelt_as_in_protos, plain)]
+    return plain
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
+
+
+_NOT_FIELDS = frozenset({"gracePeriodS"})
+"""What has the name of format 1, in both spellings the same."""
+
+
+@pytest.mark.parametrize("version", [1, "1"])
+def test_a_text_may_spell_fields_as_the_protos_do(tmp_path: Path, version: object) -> None:
+    """And a number as a text; it is read as the other spelling."""
+    lines = [json.loads(line) for line in FILES[1].read_text().splitlines()]
+    path = tmp_path / "spelt.jsonl"
+    for spelt in (lines, [*map(_spelt_as_in_protos, lines)]):
+        header = spelt[0]["header"]
+        (name,) = {"formatVersion", "format_version"} & header.keys()
+        header[name] = version
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in spelt))
+        assert list(read(path)) == _records()
+
+
+ZEROS: list[dict[str, Any]] = [
+    {"podCreate": {"pod": {"metadata": {"name": "p"}}, "templateId": 0, "life": {"usageId": 0}}},
+    {"usage": {"id": 1, "templateId": 0}},
+    {"issue": {"kind": "k", "count": "0"}},
+    {"controllerPod": {"ordinal": "1", "life": {"usageId": 0}}},
+]
+
+
+def test_zeros_that_meant_nothing_are_left_out(tmp_path: Path) -> None:
+    """Format 1 had no absent values there; those of today that are 0 stay."""
+    header = {
+        "formatVersion": 1,
+        "windowEndNs": "0",
+        "cpuMilliPerUnit": "0",
+        "memoryBytesPerUnit": "0",
+    }
+    path = tmp_path / "zeros.jsonl"
+
+    def records(version: int) -> list[dict[str, Any]]:
+        lines = [{"header": {**header, "formatVersion": version}}, *ZEROS]
+        numbered = [{**line, "sequence": number} for number, line in enumerate(lines, 1)]
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in numbered))
+        return [MessageToDict(record) for record in read(path)]
+
+    former, today = records(1), records(2)
+    assert former[0]["header"] == {"formatVersion": 2}
+    assert [line["podCreate"]["life"] for line in (former[1], today[1])] == [{}, {"usageId": 0}]
+    assert "templateId" not in former[1]["podCreate"]
+    assert "templateId" not in former[2]["usage"]
+    assert "count" not in former[3]["issue"]
+    assert former[4]["controllerPod"]["life"] == {}
+    assert "0" in str(today[0]["header"])

@@ -1,0 +1,87 @@
+"""How large the outcomes of a batch become, known before they are written: answers have a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.scheduler import session as session_module
+from services.scheduler.batch import Batch
+from services.scheduler.codec import StepEncoder
+from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
+from services.scheduler.core.options import Options
+from services.scheduler.core.preemption.outcome import Nominate
+from services.scheduler.core.preemption.pick import DecidedBy
+from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId, WhyFailed
+from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.session import SchedulerSession
+from tests.builders import make_pod
+from tests.scheduler_rounds import told
+from tests.unit.scheduler.test_session import PODS, Fifo, bound, first_round
+
+NAMED = tuple(make_pod(f"{number}-{'x' * 200}", "y" * 60).priority(5).obj() for number in range(40))
+PREEMPTION = Nominate(
+    node="n",
+    victims=NAMED[:20],
+    deletions=NAMED[:20],
+    violating=NAMED[:5],
+    decided_by=DecidedBy.ONLY_CANDIDATE,
+    ties=("n",),
+    candidates=1,
+    cleared_nominations=NAMED[20:30],
+    clears_last=False,
+    reprieved=NAMED[30:],
+)
+ANSWER = scheduler_pb2.ExtenderAnswer(extender="e", call=scheduler_pb2.EXTENDER_CALL_FILTER)
+ANSWER.filter.failed_nodes["n"] = "because " * 500
+BINDING = Binding(node_name="n", row=0, evaluated=1, feasible=1, tied=1, total=1)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "answers"),
+    [
+        (Refused(message="no room", nomination=PREEMPTION), ()),
+        (Refused(message="no room " * 200, preemption_message="none " * 200), ()),
+        (Refused(message="no room"), [ANSWER]),
+        (BINDING, [ANSWER, ANSWER]),
+        (BINDING, ()),
+    ],
+    ids=["preemption", "messages", "refusal with answers", "binding with answers", "binding"],
+)
+def test_a_size_is_never_less_than_what_is_written(
+    verdict: Verdict, answers: Sequence[scheduler_pb2.ExtenderAnswer]
+) -> None:
+    """Names, messages and extenders' answers count; where there are none, it is little more."""
+    batch = Batch(StepEncoder({}, lambda _pod: b"", lambda _name: {}, lambda _event: False), 1)
+    for cycle in range(1, 11):
+        pop = PopId(f"uid-{cycle}", cycle)
+        steps = (CommitUnschedulable(pop, WhyFailed()),)
+        decision = Decision(head=Head(pop, 1, 1, 1), pod=None, verdict=verdict, steps=steps)
+        batch.add(decision, 10**6, answers)
+    out = scheduler_pb2.RoundOutcomes()
+    assert batch.put_outcomes(out) == 10
+    assert out.ByteSize() <= batch.size
+    assert len(batch) == 10
+
+
+def test_a_batch_ends_where_its_outcomes_have_become_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer says that there are more; the next ones decide the others as one would have."""
+    monkeypatch.setattr(session_module, "_ANSWER_BYTES", 1)
+    queue: Any = Fifo()
+    options = Options(rules=RULES["v1.34"], queue=QUEUE_RULES["v1.34"])
+    session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
+
+    async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:
+        answers = [await told(session, first_round())]
+        while answers[-1].more:
+            answers.append(await told(session, scheduler_pb2.Round(at_ns=1)))
+        return answers
+
+    answers = asyncio.run(all_messages())
+    assert [[uid for uid, _ in bound(answer)] for answer in answers] == [
+        [f"uid-default-p{index}"] for index in range(PODS)
+    ]
