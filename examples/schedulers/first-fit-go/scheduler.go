@@ -202,8 +202,8 @@ func (s *Scheduler) attempt(entry *Entry) *pb.Outcome {
 		Pop:             &session.PopId{Uid: entry.uid, Cycle: s.cycle},
 		AtNs:            s.atNs,
 		Attempts:        entry.attempts,
-		FirstEnqueuedNs: entry.first,
-		QueuedNs:        entry.queued,
+		FirstEnqueuedNs: proto.Int64(entry.first),
+		QueuedNs:        proto.Int64(entry.queued),
 	}
 	entry.ready, entry.notBefore = false, s.atNs+backoff(entry.attempts)
 	pod := s.cluster.pods[entry.uid]
