@@ -50,7 +50,7 @@ _ELSEWHERE = {
 """Commands that are not the `command` of replay.cli.NAME_command."""
 _SERVICES = {
     "queue": "The pods that wait to be scheduled.",
-    "scheduler": "Where pods go, and whom they displace.",
+    "scheduler": "Binds pods to nodes, and preempts others.",
     "eviction": "Node-pressure eviction for many nodes.",
 }
 EPILOG = """\b

@@ -7,7 +7,7 @@ of a pod that is being deleted, is no fault of the answer: it is refused in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from google.protobuf.message import Message
@@ -98,14 +98,13 @@ def check_results(
             problem = f"holds {len(results)}, and {len(asked)} operations have one"
             raise _WrongError("results", problem)
         for index, (result, operation) in enumerate(zip(results, asked, strict=True)):
-            with_path(f"results[{index}]", _result, result, operation)
+            _within(f"results[{index}]", _result, result, operation)
     except _WrongError as error:
         raise AnswerError("eviction service", error.path, str(error)) from None
 
 
-def with_path(path: str, check: object, *arguments: object) -> None:
+def _within(path: str, check: Callable[..., None], *arguments: object) -> None:
     """Check a part of a message that stands at `path`."""
-    assert callable(check)  # noqa: S101 - one of this module's functions
     try:
         check(*arguments)
     except _WrongError as error:
@@ -124,7 +123,7 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
     if kind == "refusals":
         if outcome.HasField("pop"):
             raise _WrongError("pop", "is not for refusals, which name their pods")
-        with_path("refusals", _refusals, outcome.refusals, at_ns, known)
+        _within("refusals", _refusals, outcome.refusals, at_ns, known)
         return
     _pop(outcome.pop, known)
     if not outcome.HasField("first_enqueued_ns"):
@@ -136,13 +135,13 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, known: Known) -> None:
         case "bind":
             _bind(outcome.bind, known)
         case "unschedulable":
-            with_path("unschedulable", _unschedulable, outcome.unschedulable, known)
+            _within("unschedulable", _unschedulable, outcome.unschedulable, known)
             _victims(outcome)
         case "failure":
             _nominated(outcome.failure, "failure.nominated_node_name", known)
     _phases(outcome.phases)
     for index, answer in enumerate(outcome.extender_answers):
-        with_path(f"extender_answers[{index}]", _extender_answer, answer)
+        _within(f"extender_answers[{index}]", _extender_answer, answer)
 
 
 def _pop(pop: session_pb2.PopId, known: Known) -> None:
@@ -167,15 +166,15 @@ def _bind(bind: scheduler_pb2.Bind, known: Known) -> None:
     counted = (bind.evaluated_nodes, bind.feasible_nodes, bind.tied_nodes)
     if min(counted) < 0:
         for name in ("evaluated_nodes", "feasible_nodes", "tied_nodes"):
-            with_path("bind", _count, bind, name)
+            _within("bind", _count, bind, name)
 
 
 def _unschedulable(verdict: scheduler_pb2.Unschedulable, known: Known) -> None:
     _nominated(verdict, "nominated_node_name", known)
     for index, reason in enumerate(verdict.reasons):
-        with_path(f"reasons[{index}]", _count, reason, "nodes")
+        _within(f"reasons[{index}]", _count, reason, "nodes")
     if verdict.HasField("preemption"):
-        with_path("preemption", _preemption, verdict.preemption, known)
+        _within("preemption", _preemption, verdict.preemption, known)
 
 
 def _preemption(preemption: scheduler_pb2.Preemption, known: Known) -> None:
@@ -224,9 +223,9 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, known: Known) -> Non
         path = f"verdicts[{index}]"
         if verdict.HasField("preemption"):
             raise _WrongError(f"{path}.preemption", "is not for refusals: send an Unschedulable")
-        with_path(path, _unschedulable, verdict, known)
+        _within(path, _unschedulable, verdict, known)
     for index, step in enumerate(refusals.steps):
-        with_path(f"steps[{index}]", _step_times, step, pods)
+        _within(f"steps[{index}]", _step_times, step, pods)
 
 
 def _step_times(step: scheduler_pb2.StepTimes, pods: int) -> None:
@@ -286,7 +285,7 @@ def _result(
         raise _WrongError("result", f"{problem}: {asked} is answered by {_RESULTS[asked][0]}")
     if kind == "step":
         at_ns = operation.step.at_ns if asked == "step" else None
-        with_path("step", _step_result, result.step, at_ns, frozenset(_active(operation)))
+        _within("step", _step_result, result.step, at_ns, frozenset(_active(operation)))
     elif kind == "admission" and not result.admission.admit and not result.admission.reason:
         raise _WrongError("admission.reason", f"{_REQUIRED} of a pod that is refused")
 
@@ -302,7 +301,7 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
         path = f"evictions[{index}]"
         _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
         for name in _COUNTS_OF_EVICTION:
-            with_path(path, _count, eviction, name)
+            _within(path, _count, eviction, name)
     if len({each.pod.uid for each in step.evictions}) < len(step.evictions):
         raise _WrongError("evictions", "name a pod twice")
     for index, place in enumerate(step.ranking):
@@ -316,7 +315,7 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
 
 def _conditions(step: eviction_pb2.StepResult) -> None:
     for index, condition in enumerate(step.conditions):
-        with_path(f"conditions[{index}]", _condition, condition)
+        _within(f"conditions[{index}]", _condition, condition)
     if step.quiet and step.evictions:
         raise _WrongError("quiet", "is set, and pods are evicted")
     if not step.quiet and sorted(each.type for each in step.conditions) != sorted(TAINTS):
@@ -326,16 +325,16 @@ def _conditions(step: eviction_pb2.StepResult) -> None:
 
 def _seen(step: eviction_pb2.StepResult) -> None:
     for index, threshold in enumerate(step.thresholds_met):
-        with_path(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
+        _within(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
     for name in ("first_observed", "condition_last_observed"):
         for index, seen in enumerate(getattr(step, name)):
-            with_path(f"{name}[{index}]", _count, seen, "at_ns")
+            _within(f"{name}[{index}]", _count, seen, "at_ns")
     for name, amounts in (("notify_at", step.notify_at), ("calm.least", step.calm.least)):
         for index, amount in enumerate(amounts):
             path = f"{name}[{index}]"
             if not amount.signal:
                 raise _WrongError(f"{path}.signal", _REQUIRED)
-            with_path(path, _count, amount, "amount")
+            _within(path, _count, amount, "amount")
 
 
 def _active_pod(

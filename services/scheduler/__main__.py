@@ -62,7 +62,7 @@ def main(
     tls: ClientTls,
     listen: Listen,
 ) -> None:
-    """Run the scheduler service: where pods go, and whom they displace.
+    """Run the scheduler service: it binds pods to nodes, and preempts others.
 
     It needs a scheduling queue service:
 
