@@ -50,7 +50,7 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -c "from services.scheduler.core.warm_up import warm_up; warm_up()" # compile once for all
+	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()" # compile once for all
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes

@@ -29,14 +29,14 @@ from statistics import median
 
 from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
 from replay.backends.processes import prepare
-from replay.results.run_directory import SUMMARY
-from replay.results.tally import Tally
+from replay.results.run.directory import SUMMARY
+from replay.results.summary.tally import Tally
 from replay.runner import Settings, run_replay
 from replay.trace.reader import read
 from replay.trace.writer import write
-from replay.world.cluster import Cluster
+from replay.world.api.cluster import Cluster
 from reprieve.trace.v1beta1.trace_pb2 import Record
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 
 JSON = Path("runs") / "bench.json"
 MIB = 1 << 20

@@ -24,7 +24,7 @@ from statistics import median
 from benchmarks.rows import ROOT, chosen
 
 MEASURES = ("SchedulingThroughput", "WallTime", "CPUPerPod", "QueueExchangesPerPod", "PeakMemory")
-_WARM_UP = "from services.scheduler.core.warm_up import warm_up; warm_up()"
+_WARM_UP = "from services.scheduler.core.session.warm_up import warm_up; warm_up()"
 Figures = Mapping[str, float]
 
 

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService
-from replay.world.cluster import Cluster
+from replay.world.api.cluster import Cluster
+from replay.world.kubelet.pressure import INTERVAL_NS
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import SECOND_NS, Models
-from replay.world.pressure import INTERVAL_NS
-from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

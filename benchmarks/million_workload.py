@@ -21,8 +21,8 @@ from replay.generate.workload import (
     pod_template,
     priority_class,
 )
-from replay.identity import object_uid
 from replay.importers.records import Numbering
+from replay.kube.identity import object_uid
 from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, PodLife, Record, Template
 
 NAMESPACE = "default"

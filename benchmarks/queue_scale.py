@@ -19,11 +19,10 @@ from time import process_time_ns
 
 from services.kube.pod import Container, PodSpec
 from services.queue.core.cluster_event import happened
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Failure, Popped
 from services.queue.core.hints.in_tree import IN_TREE
-from services.queue.core.incoming import SubQueue
-from services.queue.core.pod import PodRef, QueuedPod
+from services.queue.core.queued_pod import Failure, PodRef, Popped, QueuedPod
+from services.queue.core.registrations import QueueConfig
+from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.server import calm
 

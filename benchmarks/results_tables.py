@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from replay.report.page import write_report
-from replay.results.manifest import Manifest
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from replay.results.tables.query import build_tables
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube_fields import timestamp
+from services.rpc.kube.fields import timestamp
 
 _SECOND_NS = 1_000_000_000
 _DAY_NS = 86_400 * _SECOND_NS

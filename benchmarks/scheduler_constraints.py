@@ -11,16 +11,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from benchmarks.scheduler_core import ROUNDS, timed
-from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
-from services.kube.selector import LabelSelector, Operator, Requirement
-from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
+from services.kube.selector import (
+    LabelSelector,
+    Operator,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+    WeightedPodAffinityTerm,
+)
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.options import Options
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.warm_up import warm_up
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.core.session.warm_up import warm_up
 
 GIB = 1 << 30
 CAPACITY = {"cpu": 32_000, "memory": 128 * GIB, "pods": 110}

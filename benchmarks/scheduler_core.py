@@ -15,11 +15,10 @@ from time import perf_counter_ns
 from services.kube.node import Node
 from services.kube.pod import EMPTY, Container, Pod, PodSpec
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.warm_up import warm_up
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.core.session.warm_up import warm_up
 
 GIB = 1 << 30
 CAPACITY = {"cpu": 32_000, "memory": 128 * GIB, "pods": 110}

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from replay.generate.workload import GI, NodeShape, node, pod_template
-from replay.identity import object_uid
-from replay.importers.options import SECOND_NS, ImportOptions
-from replay.importers.perf.made import ObjectFiles
-from replay.importers.perf.workload import Workload
-from replay.importers.records import Issues, Numbering, Templates
-from replay.importers.scheduler_perf import Run
+from replay.importers.kubernetes.perf_objects import ObjectFiles
+from replay.importers.kubernetes.perf_workload import Workload
+from replay.importers.kubernetes.scheduler_perf import Run
+from replay.importers.records import SECOND_NS, ImportOptions, Issues, Numbering, Templates
+from replay.kube.identity import object_uid
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject

@@ -16,25 +16,24 @@ from time import perf_counter_ns
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService, SchedulerService
-from replay.results.checkpoints import Checkpoints
-from replay.results.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
 from replay.results.recorder import Recorder
-from replay.results.round_spans import synchronize_attributes
-from replay.results.run_directory import SPANS, RunDirectory
-from replay.results.summary import Summary, summarize
-from replay.results.tally import Tally
-from replay.world.cluster import Cluster
-from replay.world.growth import UsageRule
+from replay.results.run.checkpoints import Checkpoints
+from replay.results.run.directory import SPANS, RunDirectory
+from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest, trace_files
+from replay.results.spans.rounds import synchronize_attributes
+from replay.results.summary.summary import Summary, summarize
+from replay.results.summary.tally import Tally
+from replay.world.api.cluster import Cluster
+from replay.world.kubelet.annotations import UsageRule
+from replay.world.loop.replay import End, Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.client import PLAIN, ClientTls
 from services.rpc.server import calm
-from services.telemetry.sampling import Sampling
 from services.telemetry.setup import open_span_sink
-from services.telemetry.span import Delivery, SpanSink
+from services.telemetry.span import Delivery, Sampling, SpanSink
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,9 @@ def _queue(server: grpc.aio.Server) -> None:
 
 
 def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
+    from services.scheduler.configuration import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
     from services.scheduler.queue_client import QueueLink  # noqa: PLC0415 - when needed
     from services.scheduler.servicer import SchedulerServicer  # noqa: PLC0415
-    from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with  # noqa: PLC0415
 
     try:
         registry = registry_with(os.environ.get(VARIABLE, "").split())
@@ -76,7 +76,7 @@ def _scheduler(server: grpc.aio.Server, queue_address: str) -> None:
 
 
 def _warm_up() -> None:
-    from services.scheduler.core.warm_up import warm_up  # noqa: PLC0415 - when needed
+    from services.scheduler.core.session.warm_up import warm_up  # noqa: PLC0415 - when needed
 
     warm_up()
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Self
 
 from services.kube import quantity
-from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.node import ContainerImage, Node
 from services.kube.pod import (
     Condition,
@@ -34,6 +33,7 @@ from services.kube.selector import (
     Requirement,
 )
 from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.workloads import IntOrPercent, PodDisruptionBudget
 
 
 def make_pod(name: str = "pod", namespace: str = "default") -> PodBuilder:

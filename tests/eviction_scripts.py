@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replay.conform.vectors import RECORDED, Json
+from replay.conform.vectors.vectors import RECORDED, Json
 from tests.vectors import read_vectors
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from replay.conform.scheduling import Json
-from replay.conform.vectors import RECORDED
+from replay.conform.vectors.scheduling import Json
+from replay.conform.vectors.vectors import RECORDED
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.configuration import options_of, read_configuration
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.vectors import read_vectors
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.conform.vectors import RECORDED
+from replay.conform.vectors.vectors import RECORDED
 
 ROOT = Path(__file__).resolve().parents[1]
 IMPURE = {

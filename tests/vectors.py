@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from replay.conform.vectors import Json, Unreadable, read_lines
+from replay.conform.vectors.vectors import Json, Unreadable, read_lines
 
 
 def read_vectors(path: Path) -> Iterator[Json]:

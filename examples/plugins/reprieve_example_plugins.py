@@ -12,16 +12,16 @@ from collections.abc import Hashable, Mapping
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     Normalization,
     PreFiltered,
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 

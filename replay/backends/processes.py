@@ -22,7 +22,7 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import IO
 
-from replay.backends.errors import BackendError
+from replay.errors import BackendError
 
 _KNOWN = ("1.85.",)
 _SWITCHES = "-event_engine_client,-event_engine_listener"

@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.backends.errors import BackendError, ConfigurationError
 from replay.backends.stream import Exchange, describe
+from replay.errors import BackendError, ConfigurationError
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.backends.errors import BackendError
+from replay.errors import BackendError
 
 DEADLINE_S = 120.0
 Request = TypeVar("Request")

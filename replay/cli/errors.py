@@ -29,7 +29,7 @@ class ExitError(Exception):
 @contextlib.contextmanager
 def refusing(*errors: type[Exception]) -> Iterator[None]:
     """Turn `errors` into the exit code for what is refused, and a broken service into its own."""
-    from replay.backends.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
+    from replay.errors import BackendError, ConfigurationError  # noqa: PLC0415 - when used
     from replay.world.answers import AnswerError  # noqa: PLC0415 - when used
 
     refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
@@ -46,7 +46,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
 @contextlib.contextmanager
 def refusing_traces() -> Iterator[None]:
     """Turn a trace that cannot be read or written into the exit code for what is refused."""
-    from replay.trace.errors import TraceError  # noqa: PLC0415 - loaded when needed
+    from replay.errors import TraceError  # noqa: PLC0415 - loaded when needed
 
     with refusing(TraceError, OSError):
         yield

@@ -34,20 +34,20 @@ _COMMANDS = {
     "serve": "Run one of the services alone.",
 }
 _SHARED = {
-    "examples_command": ("demo", "examples", "protos"),
-    "table_commands": ("query", "export", "report"),
-    "trace_commands": ("convert", "generate", "validate"),
+    "examples": ("demo", "examples", "models", "protos"),
+    "tables": ("query", "export", "report"),
+    "traces": ("convert", "generate", "validate"),
 }
 _ELSEWHERE = {
     "node": "services.eviction.host.__main__:main",
     "serve": "replay.cli.main:serve_command",
     **{
-        name: f"replay.cli.{module}:{name}_command"
+        name: f"replay.cli.commands.{module}:{name}_command"
         for module, names in _SHARED.items()
         for name in names
     },
 }
-"""Commands that are not the `command` of replay.cli.NAME_command."""
+"""Commands that are not the `command` of replay.cli.commands.NAME."""
 _SERVICES = {
     "queue": "The pods that wait to be scheduled.",
     "scheduler": "Binds pods to nodes, and preempts others.",
@@ -75,7 +75,7 @@ class _LazyGroup(click.Group):
 
     def place(self, name: str) -> str:
         """Return where a command is, "MODULE:NAME"."""
-        return _ELSEWHERE.get(name, f"replay.cli.{name}_command:command")
+        return _ELSEWHERE.get(name, f"replay.cli.commands.{name}:command")
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order in which people need them."""

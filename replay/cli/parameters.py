@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import click
 import orjson
 
-from replay.importers.options import Moment
+from replay.importers.records import Moment
 from replay.world.models import duration_ns
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 
 _T = TypeVar("_T")
 _INTEGER = re.compile(r"-?\d{1,10}")
@@ -60,7 +60,7 @@ def _time_ns(text: str) -> int:
 
 
 def _recorded_ns(text: str) -> int | None:
-    from replay.importers.recording.change import time_ns  # noqa: PLC0415 - loaded when needed
+    from replay.kube.changes import time_ns  # noqa: PLC0415 - loaded when needed
 
     return time_ns(text)
 

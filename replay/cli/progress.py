@@ -1,4 +1,7 @@
-"""Live progress on a terminal: simulated time, pods a second, counts by outcome."""
+"""Live progress on a terminal: simulated time, pods a second, counts by outcome.
+
+A replay on the command line: its progress, Ctrl-C, and an exit code for what ends it early.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,27 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from replay.cli.errors import LOOP, ExitError, Interrupts, refusing
+from replay.cli.traces import TraceArguments
+from replay.errors import RunError
+from replay.overrides.assignment import OverrideError
+from replay.overrides.overrides import Overrides
 from replay.results.durations import simulated
-from replay.results.tally import Tally
-from replay.world.cluster import Cluster
+from replay.results.summary.tally import Tally
+from replay.runner import Finished, Settings, run_replay
+from replay.world.api.cluster import Cluster
+from replay.world.loop.replay import LoopError
 from replay.world.models import SECOND_NS
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from services.kube.pod import DEFAULT_SCHEDULER
+from services.telemetry.setup import TelemetryError
 
 _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
@@ -100,3 +113,54 @@ def line(played_ns: int, ahead_ns: int, wall_s: float, tally: Tally) -> str:
         f"{decided['evicted']:,} evicted · {unschedulable:,} unschedulable · "
         f"{len(tally.waiting) - unschedulable:,} not tried yet"
     )
+
+
+Through = Callable[[Iterator[Record]], Iterator[Record]]
+
+
+def play(
+    settings: Settings,
+    trace: TraceArguments,
+    overrides: Overrides,
+    *,
+    quiet: bool,
+    through: Through = iter,
+) -> Finished:
+    """Replay; the trace's records pass `through` on their way. Raises ExitError."""
+    with (
+        refusing(RunError, TelemetryError, OverrideError),
+        Interrupts() as interrupts,
+        Progress(quiet=quiet) as progress,
+    ):
+
+        def report(now_ns: int, cluster: Cluster, tally: Tally) -> None:
+            interrupts.check()
+            progress(now_ns, cluster, tally)
+
+        names = profile_names(settings.scheduler.kube_scheduler_configuration)
+        records = overrides.records(lambda: trace.records(names), settings.scheduler.seed)
+        try:
+            return run_replay(settings, progress.follow(through(records)), report)
+        except LoopError as error:
+            raise ExitError(LOOP, str(error)) from error
+
+
+def profile_names(configuration: str) -> tuple[str, ...]:
+    """Return the schedulerName of each profile of a KubeSchedulerConfiguration, in its order.
+
+    A profile without one, and a file without profiles, is default-scheduler's. A file that cannot
+    be read is refused by the scheduler itself, so that it counts as one without profiles here.
+    """
+    try:
+        document = yaml.safe_load(configuration)
+    except yaml.YAMLError:
+        return (DEFAULT_SCHEDULER,)
+    profiles = document.get("profiles") if isinstance(document, dict) else None
+    if not isinstance(profiles, list):
+        return (DEFAULT_SCHEDULER,)
+    names = [
+        str(each.get("schedulerName") or DEFAULT_SCHEDULER)
+        for each in profiles
+        if isinstance(each, dict)
+    ]
+    return tuple(dict.fromkeys(names)) or (DEFAULT_SCHEDULER,)

@@ -15,7 +15,7 @@ import yaml
 
 from replay.cli.errors import refusing_traces
 from replay.cli.parameters import DURATION, QOS_PRIORITY, TIME, Parsed
-from replay.importers.options import OPENB_PRIORITIES, ImportOptions
+from replay.importers.records import OPENB_PRIORITIES, ImportOptions
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube import quantity
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from replay.compare.recorded import Kind, RecordedDecision, Scored
-from replay.importers.documents import json_values
-from replay.importers.recording.change import Raw, kind, part
-from replay.trace.compression import head, open_plain
+from replay.kube.changes import Raw, kind, part
+from replay.kube.documents import json_values
+from replay.trace.files import head, open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 
 _PREEMPTED = re.compile(r"Preempted by pod (\S+) on node")

@@ -16,8 +16,11 @@ from replay.compare.beside import (
 from replay.compare.evictions import EVICTED
 from replay.compare.recorded import Kind, RecordedDecision, RecordedEvent, Recording
 from replay.compare.verdict import PREEMPTION_MARK
-from replay.importers.kinds import to_object
-from replay.importers.recording.change import (
+from replay.importers.recording.history import History, Step
+from replay.importers.recording.survey import TERMINAL
+from replay.importers.records import Issues
+from replay.importers.registry import open_changes
+from replay.kube.changes import (
     Change,
     Raw,
     condition,
@@ -33,10 +36,7 @@ from replay.importers.recording.change import (
     uid,
     version,
 )
-from replay.importers.recording.history import History, Step
-from replay.importers.recording.survey import TERMINAL
-from replay.importers.records import Issues
-from replay.importers.registry import open_changes
+from replay.kube.kinds import to_object
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from services.kube.pod import DEFAULT_SCHEDULER

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import FAST_PATHS
+from replay.errors import BackendError, RunError
 from replay.explain.explanation import (
     Afterwards,
     Explanation,
@@ -20,13 +20,11 @@ from replay.explain.explanation import (
     preemption_of,
     refused_nodes,
 )
-from replay.explain.registered_events import moving_events
 from replay.explain.rerun import STRAYED, Found, Rerun, config_of
-from replay.explain.target import Target, Wish, attempt_of, find_target
-from replay.results.checkpoints import last_before
-from replay.results.errors import RunError
-from replay.results.manifest import Manifest
-from replay.results.run_directory import RunDirectory
+from replay.explain.target import Target, Wish, attempt_of, find_target, moving_events
+from replay.results.run.checkpoints import last_before
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2

@@ -14,14 +14,13 @@ from itertools import groupby, islice
 
 import grpc
 
-from replay.backends.errors import BackendError
 from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
+from replay.errors import BackendError, RunError
 from replay.explain.target import Target
-from replay.results.attempts import one_by_one
-from replay.results.checkpoints import Checkpoint
-from replay.results.errors import RunError
-from replay.results.manifest import Manifest
+from replay.results.run.checkpoints import Checkpoint
+from replay.results.run.decision_log import one_by_one
+from replay.results.run.manifest import Manifest
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2

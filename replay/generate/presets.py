@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from replay.generate.draw import Draw
 from replay.generate.workload import GI, GenerateOptions, NodeShape, generate, node, pod_template
-from replay.identity import object_uid
 from replay.importers.records import Numbering
+from replay.kube.identity import object_uid
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, PodCreate, Record, Template
 

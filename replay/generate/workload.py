@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from replay.generate.draw import Draw
-from replay.identity import name_suffix, object_uid
 from replay.importers.records import Numbering
+from replay.kube.identity import name_suffix, object_uid
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString, LabelSelector, ObjectReference
 from reprieve.kube.v1beta1.node_pb2 import Node, Taint
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject

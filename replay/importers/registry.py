@@ -8,28 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from replay.importers import (
+from replay.errors import TraceError
+from replay.importers.datacenter import (
     alibaba2017,
-    audit,
     azure_packing,
     dlrm,
     google2011,
     google2019,
+    openb,
+)
+from replay.importers.kubernetes import (
+    audit,
     kwok,
     manifests,
-    openb,
     recorder,
     scheduler_perf,
     simkube,
     watch,
 )
-from replay.importers.made_objects import completed, machine_amounts, made_nodes
-from replay.importers.options import ImportOptions
-from replay.importers.recording.change import Change
 from replay.importers.recording.interpreter import interpret
-from replay.importers.records import Issues, header_of, only
-from replay.trace.compression import head
-from replay.trace.errors import TraceError
+from replay.importers.records import ImportOptions, Issues, header_of, only
+from replay.importers.rows import completed, machine_amounts, made_nodes
+from replay.kube.changes import Change
+from replay.trace.files import head
 from replay.trace.reader import is_binary, is_text, read
 from reprieve.kube.v1beta1.node_pb2 import Node
 from reprieve.trace.v1beta1.trace_pb2 import Record

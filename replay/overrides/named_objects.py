@@ -13,15 +13,14 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from replay.identity import object_uid
-from replay.overrides.assignment import Assignment, OverrideError, listed, refuse_field
-from replay.overrides.inventory import Inventory
+from replay.kube.identity import object_uid
+from replay.overrides.assignment import Assignment, Inventory, OverrideError, listed, refuse_field
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2, policy_pb2, scheduling_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import HIGHEST_USER_PRIORITY, SYSTEM_PREFIX, PreemptionPolicy
-from services.rpc import kube_fields
 from services.rpc.errors import FieldError
+from services.rpc.kube import fields
 
 FIELDS = ("value", "preemptionPolicy", "globalDefault")
 _INT32_MIN = -(2**31)
@@ -243,7 +242,7 @@ def _asked(given: Assignment) -> policy_pb2.PodDisruptionBudgetSpec:
     else:
         value.string_value = given.value
     try:
-        kube_fields.int_or_percent(value, given.field)
+        fields.int_or_percent(value, given.field)
     except FieldError as error:
         raise OverrideError(f"--set {given.text}: {error}") from error
     return spec

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from replay.generate.draw import Draw
-from replay.identity import name_suffix, object_uid
-from replay.overrides.assignment import OverrideError, known_labels
-from replay.overrides.inventory import Inventory
+from replay.kube.identity import name_suffix, object_uid
+from replay.overrides.assignment import Inventory, OverrideError, known_labels
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from replay.overrides.arrivals import arrivals, only_arrivals
 from replay.overrides.assignment import (
     Assignment,
+    Inventory,
     OverrideError,
     Target,
     kubelet_text,
@@ -20,8 +20,8 @@ from replay.overrides.assignment import (
     parse_selector,
     refuse_twice,
     scheduler_text,
+    take_inventory,
 )
-from replay.overrides.inventory import Inventory, take_inventory
 from replay.overrides.named_objects import (
     budget_changes,
     change_budgets,
@@ -29,8 +29,14 @@ from replay.overrides.named_objects import (
     class_changes,
 )
 from replay.overrides.nodes import NodePlan, change_nodes, dropped, scaled
-from replay.overrides.usage import parse_usage, refuse_untouched, tells_usage
-from replay.world.growth import UsageRule
+from replay.overrides.usage import (
+    arrivals,
+    only_arrivals,
+    parse_usage,
+    refuse_untouched,
+    tells_usage,
+)
+from replay.world.kubelet.annotations import UsageRule
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]

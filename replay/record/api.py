@@ -28,8 +28,8 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
-from replay.importers.recording.change import time_ns
-from replay.record.errors import ApiError, KubeconfigError, RecordError, UnreachableError
+from replay.errors import ApiError, KubeconfigError, RecordError, UnreachableError
+from replay.kube.changes import time_ns
 from replay.record.kubeconfig import Access, Certificate, ExecPlugin, Tls
 
 CONNECT_S = 10.0

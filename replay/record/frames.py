@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 import zstandard
 
-from replay.importers.kinds import Resource
-from replay.record.errors import RecordError
+from replay.errors import RecordError
+from replay.kube.kinds import Resource
 
 USAGE = "usage.jsonl.zst"
 ABOUT = "recording.json"

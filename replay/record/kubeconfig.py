@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from replay.record.errors import KubeconfigError
+from replay.errors import KubeconfigError
 
 _Raw = Mapping[str, Any]
 _NOTHING: _Raw = {}

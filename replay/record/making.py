@@ -10,17 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from replay.importers import watch
-from replay.importers.documents import json_values
-from replay.importers.options import ImportOptions
-from replay.importers.recording.change import time_ns
+from replay.errors import RecordError
+from replay.importers.kubernetes import watch
 from replay.importers.recording.survey import Survey, survey
-from replay.importers.records import Issues, Numbering
+from replay.importers.records import ImportOptions, Issues, Numbering
 from replay.importers.registry import open_trace
-from replay.record.errors import RecordError
+from replay.kube.changes import time_ns
+from replay.kube.documents import json_values
 from replay.record.frames import USAGE, Folder
 from replay.record.usage import AMOUNTS
-from replay.trace.compression import open_plain
+from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Header, Marker, PodLife, Record, UsageProfile
 

@@ -16,9 +16,9 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from replay.importers.kinds import is_carried, to_object
-from services.rpc import kube_json
+from replay.kube.kinds import is_carried, to_object
 from services.rpc.errors import FieldError
+from services.rpc.kube import json_codec
 
 Raw = Mapping[str, Any]
 _HASH_BYTES = 8
@@ -251,7 +251,7 @@ class Redactor:
         return self.image if name in IMAGE_FIELDS else self.text
 
     def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
-        if kube_json.is_quantity(field):
+        if json_codec.is_quantity(field):
             return {name: each for name, each in value.items() if _is_own(field, each)}
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
@@ -288,7 +288,7 @@ def _is_own(field: FieldDescriptor, value: object) -> bool:
     """Tell whether a value says by itself that it names nobody, or its field does."""
     if not isinstance(value, str):
         return True
-    if kube_json.is_quantity(field):
+    if json_codec.is_quantity(field):
         return _QUANTITY.fullmatch(value) is not None
     if field.message_type is not None:
         # A time was read as one; a number or a percentage is what a text beside a number may be.

@@ -10,10 +10,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from replay.importers.kinds import NODES, PODS, RESOURCES, Resource
+from replay.errors import AllRefusedError, RecordError
+from replay.kube.kinds import NODES, PODS, RESOURCES, Resource
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
-from replay.record.errors import AllRefusedError, RecordError
 from replay.record.frames import ABOUT, Folder, arrival
 from replay.record.redact import Redactor
 from replay.record.usage import Roster, UsageLog, UsageSource

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, fields
 from threading import Event, Lock
 from typing import Any, Protocol
 
-from replay.importers.recording.change import Raw, key, meta, node_name
-from replay.record.errors import RecordError
+from replay.errors import RecordError
+from replay.kube.changes import Raw, key, meta, node_name
 from replay.record.frames import LineFile, arrival
 from replay.record.redact import Redactor
 

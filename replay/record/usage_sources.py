@@ -17,10 +17,10 @@ import orjson
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from replay.importers.kinds import NODES
-from replay.importers.recording.change import Raw
+from replay.errors import ApiError, RecordError, UnreachableError
+from replay.kube.changes import Raw
+from replay.kube.kinds import NODES
 from replay.record.api import ApiServer, plain_pool
-from replay.record.errors import ApiError, RecordError, UnreachableError
 from replay.record.usage import Amounts, NodeUsage, UsageSource, number, summed
 from services.kube import quantity
 

@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 import zstandard
 
-from replay.importers.kinds import Resource
-from replay.importers.recording.change import Raw, version_number
-from replay.importers.recording.change import uid as uid_of
-from replay.importers.recording.change import version as version_of
+from replay.errors import ApiError, RecordError, UnreachableError
+from replay.kube.changes import Raw, version_number
+from replay.kube.changes import uid as uid_of
+from replay.kube.changes import version as version_of
+from replay.kube.kinds import Resource
 from replay.record.api import ApiServer, Query, Stream
-from replay.record.errors import ApiError, RecordError, UnreachableError
 from replay.record.frames import LineFile, arrival
 from replay.record.usage import Roster, name_of
 

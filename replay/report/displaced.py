@@ -6,7 +6,7 @@ from collections import Counter
 
 from replay.report.figure import BUCKETS, Cell, Figure, Option, Source, line, over_time
 from replay.results import durations
-from replay.results.tally import LEAST, Loops
+from replay.results.summary.tally import LEAST, Loops
 
 _GROUPS_MAX = 12
 _PREEMPTORS_MAX = 50

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from replay.report.figure import Cell, Figure, Option, Source, grid, time_axis
 from replay.results import durations
-from replay.results.chrome_trace import Lanes
+from replay.results.spans.chrome_trace import Lanes
 
 NODES_MAX = 40
 PODS_MAX = 200

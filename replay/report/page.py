@@ -12,15 +12,15 @@ from string import Template
 
 import orjson
 
+from replay.errors import RunError
 from replay.report.capacity import fragmentation, reasons
 from replay.report.displaced import evictions, loops, preemptions
 from replay.report.figure import Cell, Figure, Source, open_source
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_timeline import node_timeline
 from replay.results import durations
-from replay.results.errors import RunError
-from replay.results.manifest import Manifest
-from replay.results.run_directory import REPORT, RunDirectory
+from replay.results.run.directory import REPORT, RunDirectory
+from replay.results.run.manifest import Manifest
 from replay.results.tables.query import RunTables
 
 _COUNTS = """

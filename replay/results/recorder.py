@@ -12,18 +12,17 @@ from time import perf_counter_ns, time_ns
 from types import TracebackType
 from typing import Any, Self
 
-from replay.results.attempts import steps_of
-from replay.results.history import RoundLog
-from replay.results.pod_spans import PodSpans, VirtualClock, WallClock
-from replay.results.round_spans import NOTHING_FOUND, RUN_ROUND, Exchange, RoundSpans
-from replay.results.run_directory import RunDirectory
-from replay.results.tally import Tally
+from replay.results.run.decision_log import steps_of
+from replay.results.run.directory import RunDirectory
+from replay.results.run.history import RoundLog
+from replay.results.spans.pods import PodSpans, VirtualClock, WallClock
+from replay.results.spans.rounds import NOTHING_FOUND, RUN_ROUND, Exchange, RoundSpans
+from replay.results.summary.tally import Tally
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.sampling import Sampling
 from services.telemetry.service_spans import traceparent
-from services.telemetry.span import Attribute, Delivery, SpanContext, SpanSink
+from services.telemetry.span import Attribute, Delivery, Sampling, SpanContext, SpanSink
 
 
 class Recorder:

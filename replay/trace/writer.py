@@ -10,8 +10,8 @@ from typing import BinaryIO, Protocol, Self, cast
 
 import zstandard
 
-from replay.trace.errors import TraceError
-from replay.trace.frames import FRAME_BYTES, delimited, frame
+from replay.errors import TraceError
+from replay.trace.files import FRAME_BYTES, delimited, frame
 from replay.trace.reader import OrderCheck, line, read
 from reprieve.trace.v1beta1.trace_pb2 import Record
 

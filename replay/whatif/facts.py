@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from replay.overrides.inventory import amounts
-from replay.results.history import Change, ClusterHistory, Verb
-from replay.results.run_directory import RunDirectory
-from replay.results.tally import LOCAL_STORAGE
+from replay.overrides.assignment import amounts
+from replay.results.run.directory import RunDirectory
+from replay.results.run.history import Change, ClusterHistory, Verb
+from replay.results.summary.tally import LOCAL_STORAGE
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.requests import PODS, pod_requests
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.spec import PodSpecInterner
 
 _TERMINAL = frozenset({"Succeeded", "Failed"})
 

@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
+from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.explanation import Candidate, Explanation, Preemption
 from replay.explain.target import Wish, attempt_of
 from replay.results.durations import simulated
-from replay.results.errors import RunError
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
 from replay.whatif.facts import RunFacts
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration

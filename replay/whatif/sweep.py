@@ -25,8 +25,8 @@ from typing import Any
 
 import orjson
 
-from replay.results.errors import RunError
-from replay.results.run_directory import RunDirectory
+from replay.errors import RunError
+from replay.results.run.directory import RunDirectory
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import all_figures
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message
 
-from replay.world.conditions import TAINTS
+from replay.world.api.conditions import TAINTS
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from replay.world.pod_record import PodRecord, object_ref
+from replay.world.api.pod_record import PodRecord, object_ref
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

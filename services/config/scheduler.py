@@ -18,7 +18,7 @@ from services.config import scheduler_args, scheduler_extenders
 from services.config.scheduler_extenders import ExtenderConfig, check_extenders
 from services.config.strict import Int64, Percentage, checked, fields_of, reading
 from services.kube.pod import DEFAULT_SCHEDULER
-from services.scheduler.core.profile import (
+from services.scheduler.core.framework.profile import (
     ALL,
     DEFAULT_PROFILE,
     NOTHING_SAID,
@@ -28,8 +28,7 @@ from services.scheduler.core.profile import (
     Profile,
     ProfileError,
 )
-from services.scheduler.core.profile_check import check_profile
-from services.scheduler.core.registry import IN_TREE, Registry
+from services.scheduler.core.framework.registry import IN_TREE, Registry, check_profile
 from services.typed import DataError, Reading
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"

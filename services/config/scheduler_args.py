@@ -21,10 +21,10 @@ from services.kube.selector import (
     NodeSelectorTerm,
     Operator,
     Requirement,
+    TopologySpreadConstraint,
     as_int64,
 )
-from services.kube.spread import TopologySpreadConstraint
-from services.scheduler.core.plugin_args import (
+from services.scheduler.core.plugins.args import (
     DEFAULT_RESOURCES,
     DefaultingType,
     DefaultPreemptionArgs,

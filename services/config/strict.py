@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import yaml
 
-from services.eviction.core.duration import DurationError, parse_duration_ns
+from services.kube.quantity import DurationError, parse_duration_ns
 from services.typed import DataError, Read, Reading, join
 
 Int64 = Annotated[int, 64]

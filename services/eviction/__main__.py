@@ -9,8 +9,7 @@ import click
 
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from services.eviction.servicer import FULL_NAME, SERVICE, EvictionServicer
-from services.rpc.options import listen_options
-from services.rpc.server import Listen, serve
+from services.rpc.server import Listen, listen_options, serve
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

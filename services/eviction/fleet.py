@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from services.eviction.core.config import EvictionConfig
-from services.eviction.core.decisions import Admission
 from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager, Memento
 from services.eviction.core.observations import NodeSummary, PodUsage, observe
 from services.eviction.core.pod import EvictionPod
-from services.eviction.core.results import NeedReclaim, StepResult
+from services.eviction.core.results import Admission, NeedReclaim, StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold
 from services.rpc.errors import (

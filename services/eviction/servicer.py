@@ -12,6 +12,7 @@ from google.protobuf.empty_pb2 import Empty
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
+from services.eviction.checkpoint import fleet_from_plain, fleet_to_json
 from services.eviction.codec.answers import node_state, result_message
 from services.eviction.codec.configs import (
     config_from_message,
@@ -23,7 +24,6 @@ from services.eviction.codec.operations import Clock, operation_from_message
 from services.eviction.core.results import StepResult
 from services.eviction.fleet import Fleet, Operation, ReadConfig, Step
 from services.eviction.metrics import EvictionMetrics
-from services.eviction.saved import fleet_from_plain, fleet_to_json
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,

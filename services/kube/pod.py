@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from services.kube.affinity import PodAffinity
-from services.kube.selector import NodeSelector, NodeSelectorTerm
-from services.kube.spread import TopologySpreadConstraint
+from services.kube.selector import (
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    TopologySpreadConstraint,
+)
 from services.kube.taints import Toleration
 from services.kube.value import value
 from services.kube.volumes import Volume

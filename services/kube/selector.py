@@ -1,4 +1,4 @@
-"""Label selectors and node selectors.
+"""Selectors, pod affinity terms and topology spread constraints, and what each matches.
 
 A selector is a conjunction of requirements. A label selector that is absent
 (None) matches nothing and an empty one everything; a node selector is a
@@ -6,6 +6,14 @@ disjunction of terms, and an empty term matches nothing.
 
 Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Requirement.Matches;
 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go.
+
+Pod affinity and anti-affinity: which pods a pod wants near, and which away.
+
+Source: kubernetes v1.34 api/core/v1/types.go, PodAffinity, PodAntiAffinity.
+
+Topology spread constraints: how unevenly pods may spread over domains.
+
+Source: kubernetes v1.34 api/core/v1/types.go, TopologySpreadConstraint.
 """
 
 from __future__ import annotations
@@ -13,7 +21,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -178,3 +186,92 @@ def as_int64(text: str) -> int | None:
         return None
     number = int(text)
     return number if -_INT64_LIMIT <= number < _INT64_LIMIT else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAffinityTerm:
+    """Pods by label and namespace, in one kind of topology domain.
+
+    `selector` None matches no pod. Namespaces are `namespaces` united with those that
+    `namespace_selector` picks (None picks none, an empty one all); the pod's own is meant where
+    both are absent. The values of the pod's own labels named by `match_label_keys` must be
+    shared, those of `mismatch_label_keys` not.
+    """
+
+    topology_key: str
+    selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+    def keyed(self, labels: Mapping[str, str]) -> PodAffinityTerm:
+        """Return the term of a pod with `labels`, its label keys merged into the selector.
+
+        Merging once more changes nothing that the selector matches. Keys that the pod lacks are
+        passed over, and a selector that is absent stays so.
+        Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go,
+        applyMatchLabelKeysAndMismatchLabelKeys (an API server does it on admission).
+        """
+        if self.selector is None or not (self.match_label_keys or self.mismatch_label_keys):
+            return self
+        added = [
+            Requirement(key=key, operator=operator, values=(labels[key],))
+            for keys, operator in (
+                (self.match_label_keys, Operator.IN),
+                (self.mismatch_label_keys, Operator.NOT_IN),
+            )
+            for key in keys
+            if key in labels
+        ]
+        selector = LabelSelector(requirements=(*self.selector.requirements, *added))
+        return replace(self, selector=selector, match_label_keys=(), mismatch_label_keys=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedPodAffinityTerm:
+    """A preference of `weight` 1 to 100."""
+
+    weight: int
+    term: PodAffinityTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAffinity:
+    """The terms of a pod's affinity, or of its anti-affinity."""
+
+    required: tuple[PodAffinityTerm, ...] = ()
+    preferred: tuple[WeightedPodAffinityTerm, ...] = ()
+
+
+class UnsatisfiableAction(Enum):
+    """What a constraint does to a node that would break it."""
+
+    DO_NOT_SCHEDULE = "DoNotSchedule"
+    SCHEDULE_ANYWAY = "ScheduleAnyway"
+
+
+class NodeInclusionPolicy(Enum):
+    """Whether nodes that would refuse the pod anyway are left out of the count."""
+
+    HONOR = "Honor"
+    IGNORE = "Ignore"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologySpreadConstraint:
+    """A bound on the difference between a domain and the emptiest one.
+
+    `selector` picks the pods that are counted; None matches none. With fewer domains than
+    `min_domains` the emptiest counts as 0. Counted pods must share the values of the pod's own
+    labels named by `match_label_keys`.
+    """
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: UnsatisfiableAction
+    selector: LabelSelector | None = None
+    min_domains: int = 1
+    node_affinity_policy: NodeInclusionPolicy = NodeInclusionPolicy.HONOR
+    node_taints_policy: NodeInclusionPolicy = NodeInclusionPolicy.IGNORE
+    match_label_keys: tuple[str, ...] = ()

@@ -1,6 +1,10 @@
 """Namespaces, services and controllers: whose labels select, and whose pods are spread by default.
 
 Source: kubernetes v1.34 api/core/v1/types.go and api/apps/v1/types.go.
+
+Pod disruption budgets.
+
+Source: kubernetes v1.34 api/policy/v1/types.go.
 """
 
 from __future__ import annotations
@@ -8,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from services.kube.pod import EMPTY
 from services.kube.selector import LabelSelector
@@ -46,3 +51,37 @@ class Namespace:
 
     name: str
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntOrPercent:
+    """A count, or a percentage of the expected pods."""
+
+    amount: int
+    percent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDisruptionBudget:
+    """A budget over the pods of one namespace that `selector` picks (None picks none).
+
+    `disruptions_allowed` is the status as last received. `disrupted_pods` maps a pod's name to
+    when its eviction was granted (ns); such a pod is already counted.
+    """
+
+    namespace: str
+    name: str
+    uid: str = ""
+    selector: LabelSelector | None = None
+    min_available: IntOrPercent | None = None
+    max_unavailable: IntOrPercent | None = None
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    expected_pods: int = 0
+    observed_generation: int = 0
+    generation: int = 0
+    disrupted_pods: Mapping[str, int] = field(default_factory=lambda: _NONE)

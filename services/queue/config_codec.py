@@ -10,14 +10,13 @@ from services.kube.selector import LabelSelector
 from services.queue.codec import known_event
 from services.queue.core.backoff import BackoffLimits
 from services.queue.core.cluster_event import Happening, HintFunction
-from services.queue.core.config import QueueConfig
 from services.queue.core.hints.in_tree import IN_TREE, WITHOUT_HINTS, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile
-from services.queue.core.mode import MODES, QueueMode
-from services.queue.core.pod import QueuedPod
-from services.queue.core.registrations import Registration
-from services.rpc import kube_affinity, kube_fields
+from services.queue.core.queued_pod import QueuedPod
+from services.queue.core.registrations import QueueConfig, Registration
+from services.queue.core.rules.mode import MODES, QueueMode
 from services.rpc.errors import FieldError
+from services.rpc.kube import fields, spec
 
 TIME_NS_MAX = 2**62
 """No time may be later, so that the end of a backoff stays an int64."""
@@ -119,9 +118,9 @@ def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:
     if affinity.HasField("required_during_scheduling_ignored_during_execution"):
         required = affinity.required_during_scheduling_ignored_during_execution
         path = f"{field}.added_affinity.required_during_scheduling_ignored_during_execution"
-        added = kube_fields.node_selector(required, path)
+        added = fields.node_selector(required, path)
     path = f"{field}.default_constraints"
-    defaults = kube_affinity.spread_constraints(message.default_constraints, path)
+    defaults = spec.spread_constraints(message.default_constraints, path)
     for index, each in enumerate(defaults):
         if each.selector is not None or each.match_label_keys:
             problem = "must not be set: it follows from a pod's services and its controller"
@@ -165,7 +164,7 @@ def _condition(message: queue_pb2.HintRegistration, field: str) -> _Condition:
     selector = None
     if said.HasField("new_labels"):
         path = f"{field}.only_if.new_labels"
-        selector = kube_fields.label_selector(said.new_labels, path)
+        selector = fields.label_selector(said.new_labels, path)
     return _Condition(never=said.never, own_pod=said.own_pod, new_labels=selector)
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter_ns
 
 from services.queue.core.cluster_event import Happening, HintFunction
-from services.queue.core.incoming import SubQueue
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
+from services.queue.core.results import SubQueue
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.prometheus import Histogram, header, line
 

@@ -17,19 +17,26 @@ from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.codec import head_message
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, Happening
-from services.queue.core.entry import FailedPod, Failure, PopId, Popped
-from services.queue.core.incoming import SubQueue
-from services.queue.core.outcome import (
+from services.queue.core.queued_pod import (
+    AssignedPod,
+    FailedPod,
+    Failure,
+    PodRef,
+    PopId,
+    Popped,
+    QueuedPod,
+)
+from services.queue.core.results import (
     AlreadyPresent,
     Closed,
     Done,
     NotInFlight,
     NotNext,
     Requeued,
+    SubQueue,
     WouldBlock,
 )
-from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
-from services.queue.core.rules import MoveFilter
+from services.queue.core.rules.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
 from services.queue.reader import QueueReader
 from services.rpc.errors import FieldError, UnservedError

@@ -16,14 +16,13 @@ from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
 from services.queue import codec
 from services.queue.core.cluster_event import ClusterEvent, Happening, event_of
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Failure
-from services.queue.core.mode import MODES
-from services.queue.core.pod import AssignedPod, QueuedPod
-from services.queue.core.registrations import Registrations
-from services.rpc import kube_codec, kube_fields, kube_storage
+from services.queue.core.queued_pod import AssignedPod, Failure, QueuedPod
+from services.queue.core.registrations import QueueConfig, Registrations
+from services.queue.core.rules.mode import MODES
 from services.rpc.errors import FieldError
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube import codec as kube_codec
+from services.rpc.kube import fields, storage
+from services.rpc.kube.spec import PodSpecInterner
 
 _NO_GATES = "these rules hold no pods back by PreEnqueue: send none"
 _LABELS_MAX = 65536
@@ -124,7 +123,7 @@ class QueueReader:
         if not self._has_gates:
             raise FieldError("default_spread_selector", "these rules have no hints: send none")
         said = message.default_spread_selector
-        selector = kube_fields.label_selector(said, "default_spread_selector")
+        selector = fields.label_selector(said, "default_spread_selector")
         if len(self._selectors) >= _LABELS_MAX:
             self._selectors.clear()
         return self._selectors.setdefault(selector, selector)
@@ -139,7 +138,7 @@ class QueueReader:
             event=event,
             old=self._object(message.old_object, f"{field}.old_object"),
             new=self._object(message.new_object, f"{field}.new_object"),
-            namespace_labels=kube_fields.strings(message.namespace_labels),
+            namespace_labels=fields.strings(message.namespace_labels),
             source=message.SerializeToString(deterministic=True),
         )
 
@@ -166,7 +165,7 @@ class QueueReader:
         spaced = AssignedPod(
             namespace=pod.namespace,
             labels=pod.labels,
-            namespace_labels=kube_fields.strings(spaces),
+            namespace_labels=fields.strings(spaces),
         )
         return spaced, self.happening(message, field="pod")
 
@@ -181,7 +180,7 @@ class QueueReader:
 
     def _shared(self, labels: Mapping[str, str]) -> Mapping[str, str]:
         if not labels:
-            return kube_fields.strings(labels)
+            return fields.strings(labels)
         key = tuple(sorted(labels.items()))
         known = self._labels.get(key)
         if known is None:
@@ -210,15 +209,15 @@ def _digest(message: pod_pb2.Pod) -> bytes:
 
 _READERS: Mapping[str, Callable[[Any, str], object]] = {
     "node": lambda each, path: kube_codec.node_from_message(each, field=path),
-    "persistent_volume": lambda each, path: kube_storage.persistent_volume_from_message(
+    "persistent_volume": lambda each, path: storage.persistent_volume_from_message(
         each, field=path
     ),
-    "persistent_volume_claim": lambda each, path: kube_storage.claim_from_message(each, field=path),
-    "storage_class": lambda each, path: kube_storage.storage_class_from_message(each, field=path),
-    "csi_node": lambda each, _path: kube_storage.csi_node_from_message(each),
-    "volume_attachment": lambda each, _path: kube_storage.volume_attachment_from_message(each),
-    "csi_driver": lambda each, _path: kube_storage.csi_driver_from_message(each),
-    "csi_storage_capacity": lambda each, path: kube_storage.csi_storage_capacity_from_message(
+    "persistent_volume_claim": lambda each, path: storage.claim_from_message(each, field=path),
+    "storage_class": lambda each, path: storage.storage_class_from_message(each, field=path),
+    "csi_node": lambda each, _path: storage.csi_node_from_message(each),
+    "volume_attachment": lambda each, _path: storage.volume_attachment_from_message(each),
+    "csi_driver": lambda each, _path: storage.csi_driver_from_message(each),
+    "csi_storage_capacity": lambda each, path: storage.csi_storage_capacity_from_message(
         each, field=path
     ),
 }

@@ -17,13 +17,19 @@ from google.protobuf.empty_pb2 import Empty
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
-from services.queue.batch import Clock, apply_batch, expire_leases, give_back, owners_of, read_batch
-from services.queue.codec import write_head
+from services.queue.checkpoint import QueueSession, session_from_plain, session_to_json
+from services.queue.codec import pending_views, state_message, write_head
 from services.queue.config_codec import config_message
-from services.queue.core.incoming import SubQueue
-from services.queue.dump import pending_views, state_message
+from services.queue.core.results import SubQueue
 from services.queue.metrics import QueueMetrics
-from services.queue.saved import QueueSession, session_from_plain, session_to_json
+from services.queue.session import (
+    Clock,
+    apply_batch,
+    expire_leases,
+    give_back,
+    owners_of,
+    read_batch,
+)
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,

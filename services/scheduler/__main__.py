@@ -11,12 +11,11 @@ import grpc
 
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
 from services.rpc.client import ClientTls, tls_options
-from services.rpc.options import listen_options
-from services.rpc.server import Listen, serve
-from services.scheduler.core.warm_up import warm_up
+from services.rpc.server import Listen, listen_options, serve
+from services.scheduler.configuration import VARIABLE, PluginLoadError, registry_with
+from services.scheduler.core.session.warm_up import warm_up
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.servicer import SchedulerServicer
-from services.scheduler.user_plugins import VARIABLE, PluginLoadError, registry_with
 
 FULL_NAME = "reprieve.scheduler.v1beta1.SchedulerService"
 

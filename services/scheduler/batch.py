@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.rpc.kube_messages import put
+from services.rpc.kube.messages import put
 from services.scheduler.codec import PHASES, StepEncoder, put_outcome, put_refused
 from services.scheduler.core.decisions import Binding, Decision, Refused, Skipped, Verdict
-from services.scheduler.core.queue_steps import CommitUnschedulable, WhyFailed
+from services.scheduler.core.queueing.steps import CommitUnschedulable, WhyFailed
 
 _OUTCOME_BYTES = 256
 _POD_BYTES = 24

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.kube.budget import PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
-from services.rpc import kube_codec, kube_fields, kube_storage
+from services.kube.workloads import PodDisruptionBudget
 from services.rpc.errors import FieldError
-from services.rpc.kube_codec import budget_from_message, node_from_message, pod_from_message
-from services.rpc.kube_spec import PodSpecInterner
-from services.scheduler.core.catalog import Kept
+from services.rpc.kube import codec, fields, storage
+from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
+from services.rpc.kube.spec import PodSpecInterner
+from services.scheduler.core.snapshot.catalog import Kept
 
 
 class PutPod(NamedTuple):
@@ -166,10 +166,10 @@ class Decoder:
 def _status_value(message: pod_pb2.PodStatus, field: str) -> Status:
     phase = PodPhase.PENDING
     if message.phase:
-        phase = kube_fields.choice(PodPhase, message.phase, f"{field}.phase")
-    start_ns = kube_fields.optional_time_ns(message, "start_time")
-    conditions = kube_fields.conditions(message.conditions)
-    given = kube_fields.given(message, field)
+        phase = fields.choice(PodPhase, message.phase, f"{field}.phase")
+    start_ns = fields.optional_time_ns(message, "start_time")
+    conditions = fields.conditions(message.conditions)
+    given = fields.given(message, field)
     return Status(phase, conditions, message.nominated_node_name, start_ns, given)
 
 
@@ -209,16 +209,16 @@ def _other(message: object_pb2.KubernetesObject, kind: str, content: Any, field:
 
 
 _READERS: Mapping[str, Callable[[Any, str], Kept]] = {
-    "namespace": kube_codec.namespace_from_message,
-    "service": kube_codec.service_from_message,
-    "replication_controller": kube_codec.replication_controller_from_message,
-    "replica_set": kube_codec.controller_from_message,
-    "stateful_set": kube_codec.controller_from_message,
-    "persistent_volume": kube_storage.persistent_volume_from_message,
-    "persistent_volume_claim": kube_storage.claim_from_message,
-    "storage_class": kube_storage.storage_class_from_message,
-    "csi_node": kube_storage.csi_node_from_message,
-    "volume_attachment": kube_storage.volume_attachment_from_message,
-    "csi_driver": kube_storage.csi_driver_from_message,
-    "csi_storage_capacity": kube_storage.csi_storage_capacity_from_message,
+    "namespace": codec.namespace_from_message,
+    "service": codec.service_from_message,
+    "replication_controller": codec.replication_controller_from_message,
+    "replica_set": codec.controller_from_message,
+    "stateful_set": codec.controller_from_message,
+    "persistent_volume": storage.persistent_volume_from_message,
+    "persistent_volume_claim": storage.claim_from_message,
+    "storage_class": storage.storage_class_from_message,
+    "csi_node": storage.csi_node_from_message,
+    "volume_attachment": storage.volume_attachment_from_message,
+    "csi_driver": storage.csi_driver_from_message,
+    "csi_storage_capacity": storage.csi_storage_capacity_from_message,
 }

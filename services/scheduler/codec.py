@@ -11,7 +11,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_messages import node_to_message, pod_to_message
+from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler.core.decisions import (
     Binding,
     Decision,
@@ -21,7 +21,7 @@ from services.scheduler.core.decisions import (
     Stage,
 )
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
-from services.scheduler.core.queue_steps import (
+from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
     AssignedPodAdd,

@@ -9,16 +9,15 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
 from services.rpc.errors import FieldError, NotFoundError
-from services.rpc.kube_codec import pod_from_message
-from services.rpc.kube_messages import budget_to_message, node_to_message
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.codec import pod_from_message
+from services.rpc.kube.messages import budget_to_message, node_to_message
+from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.codec import pod_ref, victims
-from services.scheduler.core.evaluate import Verdicts
-from services.scheduler.core.pod_evaluation import PodEvaluation
+from services.scheduler.core.cycle.evaluate import PodEvaluation, Verdicts
 from services.scheduler.core.preemption.outcome import CannotHelp, Judged, PreemptionEvaluation
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.victims import NonCandidate
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.status import Code, Status
 from services.scheduler.session import SchedulerSession
 

@@ -12,7 +12,7 @@ from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
-from services.rpc.kube_kinds import apply_patch
+from services.rpc.kube.codec import apply_patch
 from services.scheduler import cluster_events
 from services.scheduler.cluster_events import (
     PatchPod,
@@ -27,8 +27,8 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.codec import STAGES, StepEncoder
 from services.scheduler.core.decisions import Stage
-from services.scheduler.core.queue_steps import ClusterEvent, Flush, Move, PopId, QueueStep
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.queueing.steps import ClusterEvent, Flush, Move, PopId, QueueStep
+from services.scheduler.core.session.scheduler import Scheduler
 
 SECOND_NS = 1_000_000_000
 LEFTOVER_NS = 30 * SECOND_NS

@@ -32,6 +32,7 @@ from services.rpc.parts import PART_BYTES, split
 from services.rpc.sessions import Session, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
+from services.scheduler.checkpoint import fill, saved_session, session_to_json
 from services.scheduler.configuration import (
     DEFAULT_RULES,
     connected_extenders,
@@ -40,12 +41,11 @@ from services.scheduler.configuration import (
     read_configuration,
     refuse_extenders,
 )
-from services.scheduler.core.registry import SERVED, Registry
+from services.scheduler.core.framework.registry import SERVED, Registry
 from services.scheduler.extenders.answers import Answers, Noting, Recorded
 from services.scheduler.extenders.connect import Connected
-from services.scheduler.extenders.sources import Sources
+from services.scheduler.extenders.grpc_extender import Sources
 from services.scheduler.queue_client import QueueLink, QueueSession
-from services.scheduler.saved import fill, saved_session, session_to_json
 from services.scheduler.session import BATCH_SIZE, SchedulerSession
 
 SERVICE = "scheduler"

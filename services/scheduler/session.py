@@ -3,6 +3,11 @@
 A round's answers and events become queue steps; then heads are decided in batches, and each batch
 is committed in one exchange. The queue says how far it went along; what was decided beyond that is
 taken back and decided anew. A batch's size therefore changes speed and never a decision.
+
+Work on a session's core that may block: extenders are asked in the midst of a decision.
+
+It runs in a thread, so that health checks and other sessions are answered meanwhile, and one piece
+of it at a time, since a core is no place for two.
 """
 
 from __future__ import annotations
@@ -11,7 +16,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
+from typing import TypeVar
 
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -22,14 +28,13 @@ from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import PatchPod
 from services.scheduler.codec import MAY_WAIT, head_from_message
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.registry import SERVED, Registry
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.deciding import Deciding
+from services.scheduler.core.framework.registry import SERVED, Registry
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import Options
+from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.extenders.answers import Answers
 from services.scheduler.extenders.connect import Connected
-from services.scheduler.extenders.sources import Sources
+from services.scheduler.extenders.grpc_extender import Sources
 from services.scheduler.intake import Ahead, Intake, confirms_binding
 from services.scheduler.queue_client import QueueSession
 
@@ -321,3 +326,42 @@ def _is_as_foreseen(outcomes: scheduler_pb2.RoundOutcomes, confirmed: Iterable[P
         return False
     bound = [each.patch.pod.uid for each in confirmed if confirms_binding(each.patch)]
     return bound == [outcome.pop.uid for outcome in outcomes.outcomes]
+
+
+_T = TypeVar("_T")
+
+DECIDING_S_MAX = 20.0
+"""How long a round's decisions may take before those that there are get answered."""
+
+
+class Deciding:
+    """A session's turn at its core; where nothing `blocks`, work is done at once."""
+
+    def __init__(self, *, blocks: bool) -> None:
+        self.blocks = blocks
+        self._turn = asyncio.Lock()
+        self._due = 0.0
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._due = monotonic() + DECIDING_S_MAX
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether a round has taken long enough to be answered in part."""
+        return monotonic() > self._due
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """Do `work` and return what it returns.
+
+        Whoever waits may be cancelled; the work is not, and the turn ends with it.
+        """
+        if not self.blocks:
+            return work()
+        async with self._turn:
+            task = asyncio.ensure_future(asyncio.to_thread(work))
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                await asyncio.wait([task])
+                raise

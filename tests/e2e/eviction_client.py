@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import grpc
 
-from replay.conform.eviction import DEADLINE_S, EvictionSession
+from replay.conform.vectors.eviction import DEADLINE_S, EvictionSession
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2

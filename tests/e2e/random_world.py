@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from replay.importers.kinds import to_object
+from replay.kube.kinds import to_object
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 SECOND_NS = 1_000_000_000

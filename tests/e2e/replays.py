@@ -12,7 +12,7 @@ from replay.runner import Finished, Settings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT / ".." / "shared"

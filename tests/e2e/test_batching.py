@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.results.attempts import one_by_one
+from replay.results.run.decision_log import one_by_one
 from reprieve.scheduler.v1beta1.scheduler_pb2 import RoundOutcomes
 from reprieve.scheduler.v1beta1.scheduler_pb2 import SchedulerConfig as Config
 from reprieve.trace.v1beta1.trace_pb2 import Record

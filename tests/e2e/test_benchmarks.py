@@ -12,7 +12,7 @@ import pytest
 from benchmarks import bench, compare
 from benchmarks.rows import ROWS, chosen
 from benchmarks.workloads import scheduler_perf
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.e2e.replays import SHARED

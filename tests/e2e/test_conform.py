@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from replay.conform.vectors import RECORDED
+from replay.conform.vectors.vectors import RECORDED
 from tests.e2e.commands import REFUSED, reprieve
 
 pytestmark = pytest.mark.e2e

@@ -15,8 +15,8 @@ import pytest
 from google.protobuf.empty_pb2 import Empty
 
 from replay.backends.processes import EmbeddedServices
-from replay.cli.conform_command import CONTRACTS
-from replay.conform.contract import FAILED, NOT_SERVED, PASSED, Report, run_checks
+from replay.cli.commands.conform import CONTRACTS
+from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, Report, run_checks
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc

@@ -9,7 +9,7 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.explain.explain import explain
 from replay.explain.target import Wish
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.runner import Finished
 from replay.world.models import Models

@@ -14,8 +14,7 @@ from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import EvictionService
-from replay.conform.eviction import DEADLINE_S
-from replay.conform.eviction_scripts import pod_message
+from replay.conform.vectors.eviction import DEADLINE_S, pod_message
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import node_pb2

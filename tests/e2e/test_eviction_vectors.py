@@ -8,9 +8,13 @@ from itertools import zip_longest
 import grpc
 import pytest
 
-from replay.conform.eviction import eviction_difference
-from replay.conform.eviction_scripts import ScriptedNode, config_message, step_difference
-from replay.conform.vectors import Json
+from replay.conform.vectors.eviction import (
+    ScriptedNode,
+    config_message,
+    eviction_difference,
+    step_difference,
+)
+from replay.conform.vectors.vectors import Json
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from tests.e2e.eviction_client import Client, running_eviction

@@ -21,7 +21,7 @@ from replay.explain.explanation import Explanation
 from replay.explain.table import print_explanation
 from replay.explain.target import Wish, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.results.run_directory import HISTORY, RunDirectory
+from replay.results.run.directory import HISTORY, RunDirectory
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1beta1.queue_pb2 import QueueConfig

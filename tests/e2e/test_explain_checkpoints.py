@@ -12,9 +12,9 @@ from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
 from replay.explain.target import Wish, attempt_of
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.results import checkpoints
-from replay.results.checkpoints import checkpoints_in
-from replay.results.run_directory import RunDirectory
+from replay.results.run import checkpoints
+from replay.results.run.checkpoints import checkpoints_in
+from replay.results.run.directory import RunDirectory
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.e2e.replays import run

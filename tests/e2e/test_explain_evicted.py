@@ -11,16 +11,16 @@ from rich.console import Console
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.main import command
+from replay.errors import RunError
 from replay.explain.explain import explain
 from replay.explain.explanation import Eviction, RankedPod
 from replay.explain.table import print_eviction
 from replay.explain.target import Wish
 from replay.generate.workload import SECOND_NS
-from replay.results.errors import RunError
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import node_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.e2e.replays import run
 
 pytestmark = pytest.mark.e2e

@@ -16,7 +16,7 @@ from google.protobuf.empty_pb2 import Empty
 from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import REFUSED, ExitError
 from replay.cli.main import command
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc

@@ -18,7 +18,7 @@ from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.client import channel
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.e2e.random_world import RandomWorld
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_scheduler_checkpoints import Talker

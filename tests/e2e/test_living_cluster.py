@@ -12,9 +12,9 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.importers.registry import open_trace
 from replay.overrides.overrides import Overrides
-from replay.results.get import Query, get
+from replay.results.kubectl.get import Query, get
 from replay.runner import Finished
-from replay.world.replay import FUTILE
+from replay.world.loop.replay import FUTILE
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run
 from tests.living_cluster import (

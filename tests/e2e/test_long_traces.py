@@ -9,8 +9,8 @@ import zstandard
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import Limits, Replay
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, create, create_pod, make_node, make_pod

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.backends.errors import ConfigurationError
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
+from replay.errors import ConfigurationError
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2

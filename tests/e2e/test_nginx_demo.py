@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.results.get import Query, get
+from replay.results.kubectl.get import Query, get
 from tests.e2e.replays import DEMOS, run, trace
 
 SEEN = {

@@ -9,10 +9,10 @@ import pytest
 from replay.backends.processes import EmbeddedServices
 from replay.explain.explain import explain
 from replay.explain.target import Wish
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.overrides.overrides import Overrides
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
 from tests.e2e.replays import SHARED, run
 
 OPENB = SHARED / "traces" / "openb"

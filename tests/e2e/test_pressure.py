@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.runner import Finished
-from replay.world.replay import End
+from replay.world.loop.replay import End
 from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, workloads_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.replays import bindings, run

@@ -16,8 +16,8 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
-from replay.conform.queue import DEADLINE_S, StreamClient, UnaryClient, operation
-from replay.conform.queue_scripts import pod_message
+from replay.conform.vectors.queue import DEADLINE_S, StreamClient, UnaryClient, operation
+from replay.conform.vectors.queue_scripts import pod_message
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 import pytest
 
-from replay.conform.queue import StreamClient, UnaryClient, operation
-from replay.conform.queue_scripts import (
+from replay.conform.vectors.queue import StreamClient, UnaryClient, operation
+from replay.conform.vectors.queue_scripts import (
     Argument,
     Json,
     ScriptedQueue,
@@ -18,7 +18,7 @@ from replay.conform.queue_scripts import (
 )
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
 from tests.e2e.queue_clients import running_queue
 from tests.golden.test_queue_vectors import load
 

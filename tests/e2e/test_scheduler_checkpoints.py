@@ -11,8 +11,8 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.importers.kinds import to_object
-from replay.results.attempts import one_by_one
+from replay.kube.kinds import to_object
+from replay.results.run.decision_log import one_by_one
 from replay.runner import Settings, run_replay
 from replay.world.models import Models
 from reprieve.queue.v1beta1 import queue_pb2

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from replay.backends.processes import EmbeddedServices
-from replay.results.attempts import one_by_one
+from replay.results.run.decision_log import one_by_one
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc

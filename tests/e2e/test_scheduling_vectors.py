@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.conform.scheduling import scheduling_difference
+from replay.conform.vectors.scheduling import scheduling_difference
 from tests.golden.test_scheduling_extra_vectors import FILES
 from tests.scheduling_vectors import whole_vectors
 

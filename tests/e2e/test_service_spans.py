@@ -8,7 +8,7 @@ import pytest
 
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
 from replay.runner import Settings, run_replay
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.otlp_collector import running_collector
 
 WORKLOAD = GenerateOptions(

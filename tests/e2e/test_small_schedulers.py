@@ -10,9 +10,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from replay.backends.errors import BackendError
 from replay.backends.services import SchedulerService
-from replay.results.run_directory import RunDirectory
+from replay.errors import BackendError
+from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from replay.backends.errors import BackendError
 from replay.backends.processes import EmbeddedServices, ServiceProcess, Starter
+from replay.errors import BackendError
 
 pytestmark = pytest.mark.e2e
 

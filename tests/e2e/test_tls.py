@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from replay.backends.errors import BackendError
 from replay.backends.processes import ServiceProcess, Starter
 from replay.backends.services import SchedulerService
+from replay.errors import BackendError
 from replay.importers.registry import open_trace
 from replay.runner import Settings, run_replay
 from replay.world.models import Models

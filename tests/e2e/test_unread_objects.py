@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.importers.kinds import to_object
+from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import ClusterEvent
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.queueing.steps import ClusterEvent
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import SchedulerSession
 from tests.e2e.random_world import RandomWorld, forget_times

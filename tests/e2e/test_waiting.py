@@ -8,7 +8,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.world import rounds
+from replay.world.loop import rounds
 from tests.e2e.replays import run
 
 WORKLOAD = GenerateOptions(

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import SchedulerService
 from replay.runner import Finished
-from replay.world import rounds, windows
+from replay.world.loop import rounds, windows
+from replay.world.loop.windows import Windows
 from replay.world.models import Models
-from replay.world.windows import Windows
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.e2e.replays import NO_SPANS, run
 from tests.e2e.test_extenders import extender
 from tests.extenders import Json, webhook

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.runner import Finished
 from tests.e2e.replays import bindings, run

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from replay.conform.eviction_scripts import MS, ScriptedPods, pod_key, script_differences
-from replay.conform.vectors import Json
+from replay.conform.vectors.eviction import MS, ScriptedPods, pod_key, script_differences
+from replay.conform.vectors.vectors import Json
 from services.eviction.core.config import ConfigError, EvictionConfig, Mode
-from services.eviction.core.decisions import EVICTED_PHASE, EVICTED_REASON, Eviction, NodeEvent
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import (
     ContainerUsage,
@@ -22,9 +21,15 @@ from services.eviction.core.observations import (
     RlimitStats,
     VolumeUsage,
 )
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
-from services.eviction.core.resources import qos_class
-from services.eviction.core.results import NeedReclaim, StepResult
+from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume, qos_class
+from services.eviction.core.results import (
+    EVICTED_PHASE,
+    EVICTED_REASON,
+    Eviction,
+    NeedReclaim,
+    NodeEvent,
+    StepResult,
+)
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
 from services.kube.quantity import Quantity, parse

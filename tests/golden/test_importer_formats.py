@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
-from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
 from replay.trace.validate import Report, validate
 from reprieve.trace.v1beta1.trace_pb2 import Record

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
 from replay.trace.reader import OrderCheck, read
 from replay.trace.validate import Report, validate

@@ -8,14 +8,19 @@ from typing import Any, TypeVar
 import orjson
 import pytest
 
-from replay.conform.queue import operation
-from replay.conform.queue_scripts import Argument, ScriptedQueue, config_message, difference_of
+from replay.conform.vectors.queue import operation
+from replay.conform.vectors.queue_scripts import (
+    Argument,
+    ScriptedQueue,
+    config_message,
+    difference_of,
+)
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
-from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
+from services.queue.checkpoint import session_from_plain, session_to_json
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.metrics import QueueMetrics
-from services.queue.saved import session_from_plain, session_to_json
 from services.queue.servicer import QueueServicer
 from tests.golden.test_queue_vectors import load
 

@@ -14,19 +14,24 @@ from typing import Any
 
 import pytest
 
-from replay.conform.queue_scripts import difference_of, refusing_plugins, summary
-from replay.conform.vectors import RECORDED
+from replay.conform.vectors.queue_scripts import difference_of, refusing_plugins, summary
+from replay.conform.vectors.vectors import RECORDED
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.backoff import BackoffLimits, NameBackoff, backoff_ns
 from services.queue.core.cluster_event import Happening, HintFunction, event_of, happened
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, Failure, PopId, Popped
-from services.queue.core.incoming import SubQueue
-from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
-from services.queue.core.outcome import AlreadyPresent, Closed, Requeued, WouldBlock
-from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
-from services.queue.core.registrations import Registration
+from services.queue.core.queued_pod import (
+    AffinityTerm,
+    AssignedPod,
+    Entry,
+    Failure,
+    PopId,
+    Popped,
+    QueuedPod,
+)
+from services.queue.core.registrations import QueueConfig, Registration
+from services.queue.core.results import AlreadyPresent, Closed, Requeued, SubQueue, WouldBlock
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.vectors import read_vectors
 

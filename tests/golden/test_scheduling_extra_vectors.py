@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from replay.conform.scheduling import NOW_NS, Json, differences, round_of
+from replay.conform.vectors.scheduling import NOW_NS, Json, differences, round_of
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import EvaluatePodRequest
-from services.rpc.kube_json import parse
+from services.rpc.kube.json_codec import parse
 from services.scheduler.evaluation import evaluate_pod
 from services.scheduler.intake import Intake
 from tests.scheduling_vectors import scheduler_of, vectors

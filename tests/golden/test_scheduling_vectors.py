@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from replay.conform.scheduling import NOW_NS, Json, differences, round_of
+from replay.conform.vectors.scheduling import NOW_NS, Json, differences, round_of
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.kube.pod import Pod
-from services.rpc.kube_codec import pod_from_message
-from services.rpc.kube_json import parse
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.codec import pod_from_message
+from services.rpc.kube.json_codec import parse
+from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.cluster_events import (
     Change,
     PutBudget,
@@ -27,7 +27,7 @@ from services.scheduler.cluster_events import (
     decode_object,
 )
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.queue_steps import Head, PopId
+from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.evaluation import evaluate_pod
 from tests.scheduling_vectors import scheduler_of, vectors
 

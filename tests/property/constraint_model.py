@@ -10,11 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, log
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, Node
 from services.kube.pod import Pod
-from services.kube.spread import (
+from services.kube.selector import (
     NodeInclusionPolicy,
+    PodAffinity,
+    PodAffinityTerm,
     TopologySpreadConstraint,
     UnsatisfiableAction,
 )

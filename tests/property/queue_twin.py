@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 NS_PER_S = 1_000_000_000
 INITIAL_S, MAX_S = 1, 10

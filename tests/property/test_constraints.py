@@ -8,19 +8,23 @@ from hypothesis import HealthCheck, assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod, PodSpec
-from services.kube.selector import LabelSelector, Operator, Requirement
-from services.kube.spread import (
+from services.kube.selector import (
+    LabelSelector,
     NodeInclusionPolicy,
+    Operator,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
     TopologySpreadConstraint,
     UnsatisfiableAction,
+    WeightedPodAffinityTerm,
 )
 from services.kube.workloads import Namespace
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 from tests.property import constraint_model as model
 from tests.property.constraint_model import Cluster

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core import domain_kernels as kernels
-from services.scheduler.core.logarithm import DomainWeights, logarithm
+from services.scheduler.core.columns import domain_kernels
+from services.scheduler.core.plugins.pod_topology_spread.scores import DomainWeights, logarithm
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")
@@ -30,7 +30,7 @@ def int64s(values: list[int]) -> NDArray[np.int64]:
 def held(domain: list[int], count: list[int]) -> NDArray[np.int64]:
     """Return the sums by domain, as the kernel adds them up."""
     sums = np.zeros(DOMAINS, dtype=np.int64)
-    kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
+    domain_kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
     return sums
 
 
@@ -38,12 +38,12 @@ def held(domain: list[int], count: list[int]) -> NDArray[np.int64]:
 def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
     """Rows without a domain add nothing, and the total is that of the others."""
     sums = np.zeros(DOMAINS, dtype=np.int64)
-    total = kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
+    total = domain_kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
     wanted = twins.sums(domain, count)
     assert sums.tolist() == [wanted.get(number, 0) for number in range(DOMAINS)]
     assert total == sum(wanted.values())
     there = any(each and place >= 0 for place, each in zip(domain, count, strict=True))
-    assert kernels.present(NODES, int64s(domain), int64s(count)) == there
+    assert domain_kernels.present(NODES, int64s(domain), int64s(count)) == there
 
 
 @given(domains, counts, flags, st.booleans())
@@ -53,13 +53,13 @@ def test_refusals_by_domain_agree(
     """What is wanted overrides, what is avoided keeps an earlier refusal."""
     sums, places = held(domain, count), int64s(domain)
     codes = int64s([7 * each for each in refused])
-    kernels.avoid(NODES, places, sums, 2, codes)
+    domain_kernels.avoid(NODES, places, sums, 2, codes)
     avoided = twins.avoided(domain, sums.tolist())
     assert codes.tolist() == [
         7 if before else 2 if now else 0 for before, now in zip(refused, avoided, strict=True)
     ]
     codes = np.zeros(NODES, dtype=np.int64)
-    kernels.want(NODES, places, sums, lone, 1, codes)
+    domain_kernels.want(NODES, places, sums, lone, 1, codes)
     assert codes.tolist() == [int(e) for e in twins.wanting(domain, sums.tolist(), lone=lone)]
 
 
@@ -67,7 +67,7 @@ def test_refusals_by_domain_agree(
 def test_stretched_scores_agree(raw: list[int]) -> None:
     """The least is 0, the highest 100."""
     scores = np.zeros(NODES, dtype=np.int64)
-    kernels.stretch(ROWS, int64s(raw), scores)
+    domain_kernels.stretch(ROWS, int64s(raw), scores)
     assert scores.tolist() == twins.stretched(raw)
 
 
@@ -76,7 +76,7 @@ def test_spread_sums_agree(domain: list[int], count: list[int], counted: list[bo
     """The emptiest domain, and the emptiest of the others."""
     counted = [flag and place >= 0 for flag, place in zip(counted, domain, strict=True)]
     sums, found = np.zeros(DOMAINS, dtype=np.int64), np.zeros(DOMAINS, dtype=np.bool_)
-    number, least, emptiest, second = kernels.spread_sums(
+    number, least, emptiest, second = domain_kernels.spread_sums(
         NODES, int64s(domain), np.array(counted), int64s(count), sums, found
     )
     wanted, first, next_ = twins.spread_sums(domain, counted, count)
@@ -99,7 +99,7 @@ def test_spread_scores_agree(
     ignored = [left_out[row] for row in rows]
     weights = DomainWeights().up_to(NODES)
     values = np.zeros(len(rows), dtype=np.float64)
-    kernels.add_spread(
+    domain_kernels.add_spread(
         int64s(rows),
         np.array(ignored, dtype=np.bool_),
         NODES,
@@ -116,9 +116,9 @@ def test_spread_scores_agree(
         rows, ignored, domain, unlabelled, counted, count, weights.tolist(), more=2.0
     )
     raw, scores = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-    kernels.rounded(values, raw)
+    domain_kernels.rounded(values, raw)
     assert raw.tolist() == [twins.rounded(each) for each in values.tolist()]
-    kernels.turn(np.array(ignored, dtype=np.bool_), raw, scores)
+    domain_kernels.turn(np.array(ignored, dtype=np.bool_), raw, scores)
     assert scores.tolist() == twins.turned(raw.tolist(), ignored)
 
 
@@ -128,8 +128,8 @@ def test_counts_that_follow_equal_counts_anew(changes: list[tuple[int, int]]) ->
     weights = int64s([0, 1, -2, 5])
     log = np.array([(row, number, 1) for row, number in changes], dtype=np.int64).reshape(-1, 3)
     followed, anew = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)
-    mattered = kernels.follow(log, weights, followed)
-    kernels.recount(log[:, 0].copy(), log[:, 1].copy(), weights, anew)
+    mattered = domain_kernels.follow(log, weights, followed)
+    domain_kernels.recount(log[:, 0].copy(), log[:, 1].copy(), weights, anew)
     assert followed.tolist() == anew.tolist()
     assert mattered == any(number for _, number in changes)
 

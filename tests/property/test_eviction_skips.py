@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from replay.world.growth import Growth, UsageRule
+from replay.world.kubelet.annotations import Growth, UsageRule
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import Limits, Replay
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2

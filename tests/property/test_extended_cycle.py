@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
+from services.scheduler.core.cycle.extenders import (
+    Extender,
+    ExtenderTerms,
+    FilterAnswer,
+    NodeVictims,
+)
+from services.scheduler.core.cycle.host_choice import NamedChoice
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
-from services.scheduler.core.extenders import Extender, ExtenderTerms, FilterAnswer, NodeVictims
-from services.scheduler.core.host_choice import NamedChoice
-from services.scheduler.core.options import Options
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSet, Point
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSet, Point
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
 WORDS = "node(s) were unschedulable"

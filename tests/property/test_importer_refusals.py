@@ -15,9 +15,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions
 from replay.importers.registry import IMPORTERS
-from replay.trace.errors import TraceError
 
 _Keys = tuple[str | int, ...]
 _JUNK: st.SearchStrategy[Any] = st.one_of(

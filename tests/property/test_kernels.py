@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from services.scheduler.core import kernels
-from services.scheduler.core.compiled import Kernel
-from services.scheduler.core.evaluate import normalized
-from services.scheduler.core.plugins.node_resources_fit import fit_code
+from services.scheduler.core.columns import kernels
+from services.scheduler.core.columns.kernels import Kernel
+from services.scheduler.core.cycle.evaluate import normalized
+from services.scheduler.core.plugins.node_resources import fit_code
 from tests.property import kernel_twins as twins
 
 pytestmark = pytest.mark.usefixtures("tier")

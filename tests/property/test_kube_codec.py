@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube import affinity, budget, node, pod, spread, volumes
+from services.kube import node, pod, selector, volumes, workloads
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -17,17 +17,9 @@ from services.kube.selector import (
     Requirement,
 )
 from services.kube.taints import Taint, TaintEffect, Toleration
-from services.rpc.kube_codec import (
-    budget_from_message,
-    node_from_message,
-    pod_from_message,
-)
-from services.rpc.kube_messages import (
-    budget_to_message,
-    node_to_message,
-    pod_to_message,
-)
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
+from services.rpc.kube.messages import budget_to_message, node_to_message, pod_to_message
+from services.rpc.kube.spec import PodSpecInterner
 
 _NAMES = st.text("abc-", max_size=4)
 _LABELS = st.dictionaries(_NAMES, _NAMES, max_size=3)
@@ -83,7 +75,7 @@ _CONTAINERS = st.builds(
 )
 _SELECTORS = st.none() | st.builds(LabelSelector, requirements=_tuples(_SOME_REQUIREMENT))
 _AFFINITY_TERMS = st.builds(
-    affinity.PodAffinityTerm,
+    selector.PodAffinityTerm,
     topology_key=_NAMES,
     selector=_SELECTORS,
     namespaces=_tuples(_NAMES),
@@ -92,23 +84,23 @@ _AFFINITY_TERMS = st.builds(
     mismatch_label_keys=_tuples(_NAMES),
 )
 _AFFINITIES = st.none() | st.builds(
-    affinity.PodAffinity,
+    selector.PodAffinity,
     required=_tuples(_AFFINITY_TERMS),
     preferred=_tuples(
         st.builds(
-            affinity.WeightedPodAffinityTerm, weight=st.integers(1, 100), term=_AFFINITY_TERMS
+            selector.WeightedPodAffinityTerm, weight=st.integers(1, 100), term=_AFFINITY_TERMS
         )
     ),
 )
 _CONSTRAINTS = st.builds(
-    spread.TopologySpreadConstraint,
+    selector.TopologySpreadConstraint,
     max_skew=st.integers(1, 9),
     topology_key=_NAMES,
-    when_unsatisfiable=st.sampled_from(spread.UnsatisfiableAction),
+    when_unsatisfiable=st.sampled_from(selector.UnsatisfiableAction),
     selector=_SELECTORS,
     min_domains=st.integers(1, 9),
-    node_affinity_policy=st.sampled_from(spread.NodeInclusionPolicy),
-    node_taints_policy=st.sampled_from(spread.NodeInclusionPolicy),
+    node_affinity_policy=st.sampled_from(selector.NodeInclusionPolicy),
+    node_taints_policy=st.sampled_from(selector.NodeInclusionPolicy),
     match_label_keys=_tuples(_NAMES),
 )
 _SOURCES = st.one_of(
@@ -227,11 +219,11 @@ _NODES = st.builds(
     resource_version=_NAMES,
 )
 _BOUNDS = st.none() | st.builds(
-    budget.IntOrPercent, amount=st.integers(0, 1000), percent=st.booleans()
+    workloads.IntOrPercent, amount=st.integers(0, 1000), percent=st.booleans()
 )
 _COUNTS = st.integers(0, 1000)
 _BUDGETS = st.builds(
-    budget.PodDisruptionBudget,
+    workloads.PodDisruptionBudget,
     namespace=_NAMES,
     name=_NAMES,
     uid=_NAMES,
@@ -270,6 +262,6 @@ def test_a_node_comes_back_equal(value: node.Node) -> None:
 
 @settings(max_examples=60)
 @given(_BUDGETS)
-def test_a_budget_comes_back_equal(value: budget.PodDisruptionBudget) -> None:
+def test_a_budget_comes_back_equal(value: workloads.PodDisruptionBudget) -> None:
     """Selectors come back as expressions."""
     assert budget_from_message(budget_to_message(value)) == value

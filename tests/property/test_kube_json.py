@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import NODE_ACTION_TYPE_DRAIN, Decision, NodeAction
-from services.rpc.kube_json import parse, to_json, to_proto3_json
+from services.rpc.kube.json_codec import parse, to_json, to_proto3_json
 
 _KINDS = [
     type(getattr(KubernetesObject(), field.name)) for field in KubernetesObject.DESCRIPTOR.fields

@@ -10,18 +10,22 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Pod
-from services.kube.selector import LabelSelector, NodeSelectorTerm
-from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+)
 from services.kube.workloads import Service
+from services.scheduler.core.cycle.failed_cycle import Surveyor
 from services.scheduler.core.decisions import Binding, Decision, Stage
-from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.surveyor import Surveyor
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import PodBuilder, make_budget, make_node, make_pod, requirement
 
 STEPS = 60

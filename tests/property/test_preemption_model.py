@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
+from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules

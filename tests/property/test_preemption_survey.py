@@ -9,23 +9,26 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
-from services.kube.budget import PodDisruptionBudget
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod
-from services.kube.selector import LabelSelector
-from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
-from services.scheduler.core.cycle import Cycle, Unschedulable
-from services.scheduler.core.failed_cycle import SnapshotFailedCycle
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice
+from services.kube.selector import (
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+)
+from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.cycle.cycle import Cycle, Unschedulable
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle, Surveyor
+from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.preemption.outcome import PreemptionEvaluation
 from services.scheduler.core.preemption.pick import hashed_tie_break
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.scheduler.core.preemption.survey import CandidateSampling, Survey
-from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.surveyor import Surveyor
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_budget, make_node, make_pod, requirement
 
 pytestmark = pytest.mark.usefixtures("tier")

@@ -19,10 +19,9 @@ from hypothesis.stateful import (
 )
 
 from services.queue.core.cluster_event import happened
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
-from services.queue.core.outcome import AlreadyPresent, NotNext, Requeued, WouldBlock
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import Entry, FailedPod, Failure, PopId, Popped, QueuedPod
+from services.queue.core.registrations import QueueConfig
+from services.queue.core.results import AlreadyPresent, NotNext, Requeued, WouldBlock
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.property.queue_machines import run
 

@@ -11,21 +11,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.cycle import Cycle, Suggested
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.cycle.cycle import Cycle, Suggested
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSetting
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PodColumnsPlugin,
     PreFiltered,
     Scope,
 )
-from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSetting
-from services.scheduler.core.registry import SERVED
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod
 

@@ -19,30 +19,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.importers import watch
-from replay.importers.options import ImportOptions
-from replay.importers.recording.change import (
-    Change,
-    Raw,
-    controller,
-    deletion_asked,
-    key,
-    phase,
-    uid,
-)
+from replay.importers.kubernetes import watch
 from replay.importers.recording.interpreter import followed
 from replay.importers.recording.survey import TERMINAL
-from replay.importers.records import Issues
+from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
+from replay.kube.changes import Change, Raw, controller, deletion_asked, key, phase, uid
+from replay.world.controllers.daemon_sets import target
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import Limits, Replay
-from replay.world.workloads.daemon_sets import target
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.workloads_pb2 import Job
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube_kinds import object_to_json
+from services.rpc.kube.codec import object_to_json
 from tests.property.test_world import RandomScheduler, check_places
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
 

@@ -19,11 +19,11 @@ from services.kube.storage import (
     VolumePhase,
 )
 from services.kube.volumes import ClaimSource, CsiSource, GcePersistentDisk, Volume
-from services.scheduler.core.catalog import Kept
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 NODES = ("a", "b", "c")

@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replay.generate.workload import SECOND_NS, GenerateOptions, generate
-from replay.world.cluster import Cluster
+from replay.world.api.cluster import Cluster
+from replay.world.api.pod_record import controller_uid
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
-from replay.world.pod_record import controller_uid
-from replay.world.replay import Limits, Replay
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.kube.budget import IntOrPercent
-from services.rpc.kube_codec import budget_from_message
+from services.kube.workloads import IntOrPercent
+from services.rpc.kube.codec import budget_from_message
 
 TERMINAL = ("Succeeded", "Failed")
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from replay.importers.kinds import to_object
-from replay.importers.recording.change import (
+from replay.importers.records import Issues, Numbering, Templates
+from replay.kube.changes import (
     Change,
     ChangeType,
     Raw,
@@ -18,7 +18,7 @@ from replay.importers.recording.change import (
     version,
     version_number,
 )
-from replay.importers.records import Issues, Numbering, Templates
+from replay.kube.kinds import to_object
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import Delete, Observed, Record
 from services.rpc.errors import FieldError

@@ -10,22 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from replay.importers.options import SECOND_NS, ImportOptions, Moment
-from replay.importers.recording.change import (
-    Change,
-    ChangeType,
-    disruption,
-    kind,
-    node_name,
-    part,
-    rfc3339,
-    uid,
-)
+from replay.errors import TraceError
 from replay.importers.recording.history import History, Output, Step
 from replay.importers.recording.readings import ObjectReading, PodReading
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
-from replay.importers.records import Issues
-from replay.trace.errors import TraceError
+from replay.importers.records import SECOND_NS, ImportOptions, Issues, Moment
+from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, rfc3339, uid
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, Record
 
 Changes = Callable[[Issues], Iterable[Change]]

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from replay.importers.kinds import WORKLOADS
-from replay.importers.recording.change import (
+from replay.importers.recording.history import Output, Step
+from replay.importers.recording.survey import SERVED, TERMINAL, ObjectFacts, Survey, pod_life
+from replay.kube.changes import (
     Raw,
     condition,
     conditions,
@@ -30,8 +31,7 @@ from replay.importers.recording.change import (
     user_part,
     without_status,
 )
-from replay.importers.recording.history import Output, Step
-from replay.importers.recording.survey import SERVED, TERMINAL, ObjectFacts, Survey, pod_life
+from replay.kube.kinds import WORKLOADS
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
 from services.kube.pod import SYSTEM_CLASSES

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from replay.importers.recording.change import (
+from replay.importers.recording.history import History, Step
+from replay.importers.records import Issues
+from replay.kube.changes import (
     Change,
     Raw,
     asked_ns,
@@ -26,8 +28,6 @@ from replay.importers.recording.change import (
     time_ns,
     uid,
 )
-from replay.importers.recording.history import History, Step
-from replay.importers.records import Issues
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
 

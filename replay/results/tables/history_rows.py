@@ -18,16 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from replay.results.history import Change, ClusterHistory, Verb
+from replay.results.run.history import Change, ClusterHistory, Verb
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import PodSpec
 from services.kube.requests import CPU, MEMORY, PODS, pod_requests
 from services.kube.taints import Taint, TaintEffect, tolerated
-from services.rpc.kube_codec import node_from_message
-from services.rpc.kube_fields import time_ns
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.codec import node_from_message
+from services.rpc.kube.fields import time_ns
+from services.rpc.kube.spec import PodSpecInterner
 
 Write = Callable[[str, Mapping[str, Any]], None]
 """Appends a row, its columns by name, to the draft of a table."""

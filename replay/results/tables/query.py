@@ -18,10 +18,10 @@ from typing import Any, Self
 import duckdb
 import orjson
 
-from replay.results.errors import RunError
-from replay.results.run_directory import DECISIONS, TABLES_DRAFT, RunDirectory
+from replay.errors import RunError
+from replay.results.run.directory import DECISIONS, TABLES_DRAFT, RunDirectory
+from replay.results.schema import TABLES, Table
 from replay.results.tables.history_rows import HistoryRows
-from replay.results.tables.schema import TABLES, Table
 from replay.results.tables.sql import LOG, LOG_COLUMNS, SELECTS, TOLD_PODS
 
 _SAMPLES = 240

@@ -227,4 +227,4 @@ SELECTS: Mapping[str, str] = {
     "latencies": "FROM told_latencies",
     "latency_buckets": "FROM told_latency_buckets",
 }
-"""A query for each table of replay.results.tables.schema; further columns are left out."""
+"""A query for each table of replay.results.schema; further columns are left out."""

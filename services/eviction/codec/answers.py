@@ -8,20 +8,21 @@ from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import meta_pb2
 from services.eviction.codec.configs import threshold_to_message
 from services.eviction.core.conditions import node_conditions
-from services.eviction.core.decisions import (
+from services.eviction.core.manager import Manager
+from services.eviction.core.ranking import RankedPod
+from services.eviction.core.results import (
     EVICTED_PHASE,
     EVICTED_REASON,
     Admission,
     Eviction,
+    NeedReclaim,
     NodeEvent,
+    StepResult,
 )
-from services.eviction.core.manager import Manager
-from services.eviction.core.ranking import RankedPod
-from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import Answer, ReadConfig
-from services.rpc.kube_messages import put, put_all
+from services.rpc.kube.messages import put, put_all
 
 RANKING_MAX = 10
 

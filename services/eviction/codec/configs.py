@@ -14,8 +14,8 @@ from services.eviction.core.config import ConfigError, EvictionConfig, Mode, def
 from services.eviction.core.manager import Manager
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import ReadConfig
-from services.rpc import kube_fields
 from services.rpc.errors import FieldError
+from services.rpc.kube import fields
 from services.typed import DataError
 
 _IN_A_FILE: Mapping[str, str] = MappingProxyType(
@@ -103,9 +103,7 @@ def _path(error: ConfigError, names: Mapping[str, str]) -> str:
 
 
 def _mode(message: eviction_pb2.EvictionConfig, field: str) -> Mode:
-    return (
-        kube_fields.choice(Mode, message.rules, f"{field}.rules") if message.rules else Mode.V1_32
-    )
+    return fields.choice(Mode, message.rules, f"{field}.rules") if message.rules else Mode.V1_32
 
 
 def _from_file(

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from services.eviction.core.decisions import EVICTED_REASON, Admission
-from services.eviction.core.pod import EvictionPod
-from services.eviction.core.resources import is_best_effort
+from services.eviction.core.pod import EvictionPod, is_best_effort
+from services.eviction.core.results import EVICTED_REASON, Admission
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition

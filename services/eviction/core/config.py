@@ -1,15 +1,27 @@
-"""What an eviction manager is configured with, as a kubelet's configuration says it.
+"""A kubelet's eviction configuration, parsed and checked.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/types.go (Config) and pkg/kubelet/kubelet.go
 (NewMainKubelet, which parses the thresholds and refuses to start where that fails).
+
+Thresholds from a kubelet's configuration.
+
+Statements are read in the order of their signals' names, so that thresholds have one order and
+the first of several errors is always the same; upstream walks Go maps here.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and what it calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+
+from services.eviction.core.signals import Signal
+from services.eviction.core.thresholds import Threshold, ThresholdValue, percent_share
+from services.kube.quantity import DurationError, Quantity, QuantityError, parse, parse_duration_ns
 
 DEFAULT_PRESSURE_TRANSITION_NS = 300 * 1_000_000_000
 
@@ -82,3 +94,145 @@ class EvictionConfig:
     local_storage_isolation: bool = True
     allow_overwrite_tgps: bool = False
     kernel_memcg_notification: bool = False
+
+
+_NODE_ALLOCATABLE_KEY = "pods"
+_IGNORED_PERCENTAGES = frozenset({"0%", "100%"})
+_PERCENT_NUMBER = re.compile(
+    r"nan|[+-]?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?|inf(?:inity)?)", re.IGNORECASE
+)
+_QUANTITY_FORM = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
+_WRONG_FORM = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+_WRONG_SUFFIX = "unable to parse quantity's suffix"
+
+
+def parse_thresholds(config: EvictionConfig, supported: frozenset[Signal]) -> tuple[Threshold, ...]:
+    """Return hard, then soft, then allocatable thresholds of the configuration.
+
+    Raises ConfigError with upstream's text, naming the first setting that is refused.
+    """
+    hard = _parse_statements("hard", config.hard, supported)
+    soft = _parse_statements("soft", config.soft, supported)
+    graces = _parse_graces(config.soft_grace, supported)
+    reclaims = _parse_min_reclaims(config.min_reclaim, supported)
+    for each in soft:
+        if each.signal not in graces:
+            raise ConfigError(
+                f"soft_grace[{each.signal.value}]",
+                "grace period must be specified for the soft eviction threshold "
+                f"{each.signal.value}",
+            )
+    graced = [replace(each, grace_ns=graces[each.signal]) for each in soft]
+    thresholds = [replace(each, min_reclaim=reclaims.get(each.signal)) for each in (*hard, *graced)]
+    if _NODE_ALLOCATABLE_KEY in config.enforce_node_allocatable:
+        thresholds += _allocatable(thresholds)
+    return tuple(thresholds)
+
+
+def _allocatable(thresholds: list[Threshold]) -> list[Threshold]:
+    return [
+        replace(each, signal=Signal.ALLOCATABLE_MEMORY_AVAILABLE)
+        for each in thresholds
+        if each.signal is Signal.MEMORY_AVAILABLE and each.is_hard
+    ]
+
+
+def _statements(
+    setting: str, statements: Statements, supported: frozenset[Signal]
+) -> Iterator[tuple[str, Signal, str]]:
+    by_name = {signal.value: signal for signal in supported}
+    for name, text in sorted(statements.items()):
+        where = f"{setting}[{name}]"
+        if name not in by_name:
+            raise ConfigError(where, f"unsupported eviction signal {name}")
+        yield where, by_name[name], text
+
+
+def _parse_statements(
+    setting: str, statements: Statements, supported: frozenset[Signal]
+) -> list[Threshold]:
+    found = []
+    for where, signal, text in _statements(setting, statements, supported):
+        # Upstream switches a threshold off at either end of the scale.
+        if text in _IGNORED_PERCENTAGES:
+            continue
+        value = _share(where, signal, text) if text.endswith("%") else _amount(where, signal, text)
+        found.append(Threshold(signal=signal, value=value))
+    return found
+
+
+def _share(where: str, signal: Signal, text: str) -> ThresholdValue:
+    share = _percentage(where, text)
+    name = f"eviction percentage threshold {signal.value}"
+    if share < 0:
+        raise ConfigError(where, f"{name} must be >= 0%: {text}")
+    if share > 1:
+        raise ConfigError(where, f"{name} must be <= 100%: {text}")
+    return ThresholdValue(percentage=share)
+
+
+def _amount(where: str, signal: Signal, text: str) -> ThresholdValue:
+    quantity = _quantity(where, text)
+    if quantity.nano <= 0:
+        raise ConfigError(where, f"eviction threshold {signal.value} must be positive: {quantity}")
+    return ThresholdValue(quantity=quantity)
+
+
+def _parse_graces(statements: Statements, supported: frozenset[Signal]) -> dict[Signal, int]:
+    graces = {}
+    for where, signal, text in _statements("soft_grace", statements, supported):
+        try:
+            graces[signal] = parse_duration_ns(text)
+        except DurationError as error:
+            raise ConfigError(where, str(error)) from error
+        if graces[signal] < 0:
+            raise ConfigError(
+                where,
+                f"invalid eviction grace period specified: {text}, must be a positive value",
+            )
+    return graces
+
+
+def _parse_min_reclaims(
+    statements: Statements, supported: frozenset[Signal]
+) -> dict[Signal, ThresholdValue]:
+    reclaims = {}
+    for where, signal, text in _statements("min_reclaim", statements, supported):
+        if text.endswith("%"):
+            share = _percentage(where, text)
+            if share <= 0:
+                raise ConfigError(
+                    where,
+                    f"eviction percentage minimum reclaim {signal.value} must be positive: {text}",
+                )
+            reclaims[signal] = ThresholdValue(percentage=share)
+            continue
+        quantity = _quantity(where, text)
+        if quantity.nano < 0:
+            raise ConfigError(
+                where, f"negative eviction minimum reclaim specified for {signal.value}"
+            )
+        reclaims[signal] = ThresholdValue(quantity=quantity)
+    return reclaims
+
+
+def _percentage(where: str, text: str) -> float:
+    number = text.rstrip("%")
+    if _PERCENT_NUMBER.fullmatch(number) is None:
+        raise ConfigError(where, f'strconv.ParseFloat: parsing "{number}": invalid syntax')
+    try:
+        return percent_share(float(number))
+    except OverflowError as error:
+        raise ConfigError(
+            where, f'strconv.ParseFloat: parsing "{number}": value out of range'
+        ) from error
+
+
+def _quantity(where: str, text: str) -> Quantity:
+    try:
+        return parse(text)
+    except QuantityError as error:
+        form = _QUANTITY_FORM.fullmatch(text)
+        raise ConfigError(where, _WRONG_SUFFIX if form else _WRONG_FORM) from error

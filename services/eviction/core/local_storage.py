@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from services.eviction.core.decisions import Eviction
 from services.eviction.core.observations import PodUsage, used_bytes
-from services.eviction.core.pod import EvictionPod
-from services.eviction.core.resources import limit
+from services.eviction.core.pod import EvictionPod, limit
+from services.eviction.core.results import Eviction
 from services.kube.quantity import NANO
 
 _EPHEMERAL_STORAGE = "ephemeral-storage"

@@ -19,22 +19,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.eviction.core.conditions import admit, holding, node_conditions
-from services.eviction.core.config import EvictionConfig
-from services.eviction.core.decisions import Admission, Eviction, Grounds, NodeEvent
-from services.eviction.core.layout import NO_COLLECTION
+from services.eviction.core.config import EvictionConfig, parse_thresholds
 from services.eviction.core.local_storage import local_storage_evictions
-from services.eviction.core.messages import eviction_message
-from services.eviction.core.notifications import refreshed
-from services.eviction.core.observations import NodeSummary, Observation, observe
-from services.eviction.core.parsing import parse_thresholds
+from services.eviction.core.observations import NO_COLLECTION, NodeSummary, Observation, observe
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.ranking import rank
 from services.eviction.core.results import (
     CLEANUP_TIMEOUT_NS,
     MONITORING_INTERVAL_NS,
+    Admission,
+    Eviction,
+    Grounds,
     NeedReclaim,
+    NodeEvent,
     Outcome,
     StepResult,
+    eviction_message,
 )
 from services.eviction.core.rules import rules_of
 from services.eviction.core.signals import ConditionType, Signal
@@ -47,7 +47,7 @@ from services.eviction.core.state import (
     snapshot_of,
     state_of,
 )
-from services.eviction.core.thresholds import Threshold, by_eviction_priority, met
+from services.eviction.core.thresholds import Threshold, by_eviction_priority, met, refreshed
 
 
 class StepOrderError(ValueError):

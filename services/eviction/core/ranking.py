@@ -18,10 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from services.eviction.core.layout import Layout
-from services.eviction.core.observations import FsMeasure, PodUsage, disk_bytes, disk_inodes
-from services.eviction.core.pod import EvictionPod
-from services.eviction.core.resources import request
+from services.eviction.core.observations import FsMeasure, Layout, PodUsage, disk_bytes, disk_inodes
+from services.eviction.core.pod import EvictionPod, request
 from services.eviction.core.signals import Signal, StarvedResource
 from services.kube.quantity import NANO
 

@@ -1,16 +1,107 @@
-"""What a step answers: its result, or the garbage collection that it needs first."""
+"""What a step decides: evictions, messages, statistics.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, evictPod and synchronize.
+
+What a step answers: its result, or the garbage collection that it needs first.
+
+Why a pod was evicted, in the kubelet's words. Every sentence ends with a space.
+
+Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, evictionMessage.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from services.eviction.core.decisions import Eviction, NodeEvent
-from services.eviction.core.layout import NO_COLLECTION, Collection
+from services.eviction.core.observations import (
+    NO_COLLECTION,
+    Collection,
+    ContainerUsage,
+    FsUsage,
+    Observation,
+    PodUsage,
+    available_quantity,
+)
+from services.eviction.core.pod import EvictionContainer, EvictionPod
 from services.eviction.core.ranking import RankedPod
-from services.eviction.core.signals import ConditionType, Signal
+from services.eviction.core.signals import ConditionType, Signal, StarvedResource
 from services.eviction.core.thresholds import Threshold
 from services.kube.pod import Condition
+from services.kube.quantity import NANO, Format, Quantity
+
+EVICTED_REASON = "Evicted"
+EVICTED_PHASE = "Failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What an eviction by a threshold followed from.
+
+    `threshold` is its text; `available` of `capacity` (bytes, inodes or pids) was observed of its
+    signal; `rank`, from 1, is the pod's place among the `ranked` pods, critical ones included.
+    """
+
+    threshold: str
+    available: int
+    capacity: int
+    rank: int
+    ranked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A pod to be killed; its status becomes EVICTED_PHASE, EVICTED_REASON and `message`.
+
+    `grace_period_s` overrides the pod's own. `cause` is the signal's name, or the limit on local
+    storage that the pod exceeds, which has no `grounds`. `annotations` go on the pod's Evicted
+    event; they are empty for a pod without statistics and for a limit.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    cause: str
+    grace_period_s: int
+    message: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    grounds: Grounds | None = None
+
+    @property
+    def by_threshold(self) -> bool:
+        """Tell whether a threshold was met, and not a limit exceeded."""
+        return self.grounds is not None
+
+    @property
+    def condition(self) -> Condition | None:
+        """Return the DisruptionTarget condition that a threshold's eviction sets, else None."""
+        if not self.by_threshold:
+            return None
+        return Condition(
+            type="DisruptionTarget",
+            status="True",
+            reason="TerminationByKubelet",
+            message=self.message,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEvent:
+    """An event on the node."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Whether the kubelet takes a pod; `reason` and `message` are empty where it does."""
+
+    admit: bool
+    reason: str = ""
+    message: str = ""
+
 
 MONITORING_INTERVAL_NS = 10 * 1_000_000_000
 CLEANUP_TIMEOUT_NS = 30 * 1_000_000_000
@@ -84,3 +175,71 @@ class Outcome:
     def is_empty(self) -> bool:
         """Tell whether nothing is to be done."""
         return not (self.evictions or self.events or self.collected)
+
+
+_ZERO = Quantity(0)
+
+
+def eviction_message(
+    pod: EvictionPod,
+    usage: PodUsage | None,
+    threshold: Threshold,
+    observed: Observation,
+    *,
+    name_init_containers: bool,
+) -> tuple[str, dict[str, str]]:
+    """Return the message and the event's annotations; without statistics there are none."""
+    resource = threshold.signal.resource
+    quantity = threshold.value.amount(observed.capacity)
+    available = available_quantity(threshold.signal, observed)
+    message = (
+        f"The node was low on resource: {resource.value}. "
+        f"Threshold quantity: {quantity}, available: {available}. "
+    )
+    if usage is None:
+        return message, {}
+    named = (*pod.containers, *pod.init_containers) if name_init_containers else pod.containers
+    offending = _offending(named, usage, resource)
+    for container, used in offending:
+        asked = container.requests.get(resource.value, _ZERO)
+        message += (
+            f"Container {container.name} was using {used}, request is {asked}, "
+            f"has larger consumption of {resource.value}. "
+        )
+    return message, {
+        "offending_containers": ",".join(container.name for container, _ in offending),
+        "offending_containers_usage": ",".join(str(used) for _, used in offending),
+        "starved_resource": resource.value,
+    }
+
+
+def _offending(
+    containers: tuple[EvictionContainer, ...], usage: PodUsage, resource: StarvedResource
+) -> list[tuple[EvictionContainer, Quantity]]:
+    by_name: dict[str, EvictionContainer] = {}
+    for container in containers:
+        by_name.setdefault(container.name, container)
+    offending = []
+    for stats in usage.containers:
+        named, used = by_name.get(stats.name), _container_used(stats, resource)
+        if named is None or used is None:
+            continue
+        if used * NANO > named.requests.get(resource.value, _ZERO).nano:
+            offending.append((named, Quantity.from_value(used, Format.BINARY_SI)))
+    return offending
+
+
+def _container_used(stats: ContainerUsage, resource: StarvedResource) -> int | None:
+    match resource:
+        case StarvedResource.MEMORY:
+            return stats.memory_working_set_bytes
+        case StarvedResource.EPHEMERAL_STORAGE:
+            return _sum(stats.rootfs, stats.logs)
+        case _:
+            return None
+
+
+def _sum(rootfs: FsUsage | None, logs: FsUsage | None) -> int | None:
+    if rootfs is None or rootfs.used_bytes is None or logs is None or logs.used_bytes is None:
+        return None
+    return rootfs.used_bytes + logs.used_bytes

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from services.eviction.core.conditions import holding, last_observed
-from services.eviction.core.notifications import Notifications
 from services.eviction.core.observations import Observation, is_fresh
 from services.eviction.core.results import Outcome
 from services.eviction.core.signals import ConditionType, Signal
-from services.eviction.core.thresholds import Threshold
+from services.eviction.core.thresholds import Notifications, Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,14 @@ import orjson
 from reprieve.kube.v1beta1 import pod_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.eviction.codec.configs import path_in_file
-from services.eviction.codec.pods import pod_from_message
+from services.eviction.codec.operations import pod_from_message
 from services.eviction.core.config import ConfigError
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host.cgroups import Cgroup, CgroupError
 from services.eviction.host.reports import printer
 from services.eviction.host.watch import Settings, Watch
 from services.rpc.errors import FieldError
-from services.rpc.kube_json import parse
+from services.rpc.kube.json_codec import parse
 from services.typed import DataError
 
 DEFAULTS = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -14,24 +14,32 @@ from enum import Enum
 from pathlib import Path
 
 from services.eviction.core.config import EvictionConfig
-from services.eviction.core.decisions import Eviction
 from services.eviction.core.manager import Manager
-from services.eviction.core.notifications import REFRESH_NS
 from services.eviction.core.observations import MemoryStats, NodeSummary
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import (
     CLEANUP_POLL_NS,
     CLEANUP_TIMEOUT_NS,
     MONITORING_INTERVAL_NS,
+    Eviction,
     NeedReclaim,
     StepResult,
 )
 from services.eviction.core.signals import Signal
-from services.eviction.host.cgroups import Cgroup, CgroupError, Memory, Version
-from services.eviction.host.killer import kill
-from services.eviction.host.machine import Machine, file_system, group_memory
-from services.eviction.host.notifier import Notifier, crossing, open_notifier
-from services.eviction.host.pods import RunningPod, running_pods, usage
+from services.eviction.core.thresholds import REFRESH_NS
+from services.eviction.host.cgroups import (
+    Cgroup,
+    CgroupError,
+    Machine,
+    Memory,
+    Notifier,
+    Version,
+    crossing,
+    file_system,
+    group_memory,
+    open_notifier,
+)
+from services.eviction.host.pods import RunningPod, kill, running_pods, usage
 
 _SECOND_NS = 1_000_000_000
 

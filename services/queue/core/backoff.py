@@ -1,10 +1,17 @@
-"""How long a failed pod waits before it may be active again: a rule for each version.
+"""How long failed pods wait, and at which ticks that is looked at.
 
 v1.34 counts refusals and errors apart. Where backoffQ may be popped from, every backoff ends with
 a whole second, so that the pods of one second can stand in activeQ's order; a pod waits through
 the second in which its backoff ends. v1.20 counts a stay's own attempts from its last failure.
 v1.16 keeps a map by pod name which outlives a stay: it is not bumped while a backoff runs, nor
 exactly at its expiry, and forgets a name once the maximum has passed since its last update.
+
+The ticks at which upstream flushes: whole seconds for backoff, half minutes for leftovers.
+
+The queue has no timer. It answers when the next flush would move something, and the tick
+comes back to it as an operation. A tick whose flush has been done does not come again.
+
+Source: kubernetes v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQTimeInterval.
 """
 
 from __future__ import annotations
@@ -15,8 +22,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from services.queue.core.entry import Entry
-from services.queue.core.pod import PodKey
+from services.queue.core.queued_pod import Entry, PodKey
 
 WINDOW_NS = 1_000_000_000
 _EXACT_NS = 1
@@ -201,3 +207,50 @@ class PodBackoffMap(BackoffPolicy):
             if oldest.updated_ns + self._limits.max_ns >= now_ns:
                 return
             del self._by_name[oldest.key]
+
+
+_BACKOFF_TICK_NS = 1_000_000_000
+_LEFTOVER_TICK_NS = 30_000_000_000
+_NEVER_NS = -1
+
+
+class FlushTicks:
+    """When each flush was last done, in ns, -1 for never; and when one is worth a tick.
+
+    A pod is left over once it has been unschedulable for longer than `max_unschedulable_ns`.
+    """
+
+    __slots__ = ("backoff_ns", "leftover_ns", "max_unschedulable_ns")
+
+    def __init__(
+        self,
+        *,
+        max_unschedulable_ns: int,
+        backoff_ns: int = _NEVER_NS,
+        leftover_ns: int = _NEVER_NS,
+    ) -> None:
+        self.max_unschedulable_ns = max_unschedulable_ns
+        self.backoff_ns = backoff_ns
+        self.leftover_ns = leftover_ns
+
+    def next_ns(
+        self, now_ns: int, *, expiry_ns: int | None, oldest_unschedulable_ns: int | None
+    ) -> int | None:
+        """Return the first tick from `now_ns` on whose flush would move something.
+
+        `expiry_ns` is when the first backoff ends, `oldest_unschedulable_ns` the least
+        timestamp of an unschedulable pod, None where there is none. None without either.
+        """
+        ticks: list[int] = []
+        if expiry_ns is not None:
+            earliest_ns = max(expiry_ns, now_ns, self.backoff_ns + 1)
+            ticks.append(_tick_from(earliest_ns, _BACKOFF_TICK_NS))
+        if oldest_unschedulable_ns is not None:
+            due_ns = oldest_unschedulable_ns + self.max_unschedulable_ns + 1
+            earliest_ns = max(due_ns, now_ns, self.leftover_ns + 1)
+            ticks.append(_tick_from(earliest_ns, _LEFTOVER_TICK_NS))
+        return min(ticks, default=None)
+
+
+def _tick_from(earliest_ns: int, period_ns: int) -> int:
+    return -(-earliest_ns // period_ns) * period_ns

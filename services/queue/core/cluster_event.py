@@ -18,7 +18,7 @@ from enum import IntFlag
 from functools import lru_cache
 from types import MappingProxyType
 
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 ANY = "*"

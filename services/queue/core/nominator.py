@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.queue.core.pod import PodRef, QueuedPod
+from services.queue.core.queued_pod import PodRef, QueuedPod
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which plugin may change its mind on which event, and by which hint.
+"""Which events each plugin has registered, with its queueing hint; and what a session configures.
 
 A session names its plugins' events when it opens. A plugin that nobody named is taken to be
 interested in every event, as upstream takes a plugin without a list of its own. Plans are
@@ -7,18 +7,20 @@ at, not what is registered.
 
 Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildQueueingHintMap;
 pkg/scheduler/backend/queue/scheduling_queue.go, isEventOfInterest, isPodWorthRequeuing.
+
+What a session chooses for its queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from services.queue.core.backoff import BackoffLimits
 from services.queue.core.cluster_event import ClusterEvent, Happening, HintFunction
-from services.queue.core.entry import Entry, Failure
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import Entry, Failure, QueuedPod
 
 
 class Verdict(Enum):
@@ -203,3 +205,22 @@ class Registrations:
                 if each.plugin == plugin and each.event.covers(event)
             ]
         return tuple(hints)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConfig:
+    """The rules of a session; a mode is named as in mode.MODES.
+
+    A leftover flush moves pods that have been unschedulable for longer than
+    `max_unschedulable_ns`; None is the mode's own. `pop_from_backoff_q` and `queueing_hints`
+    are feature gates of v1.34, and `registrations` what its hints go by. A pop is held for
+    `lease_ns` unless its owner renews it; 0 is for ever.
+    """
+
+    mode: str = "v1.20"
+    backoff: BackoffLimits = field(default_factory=BackoffLimits)
+    max_unschedulable_ns: int | None = None
+    pop_from_backoff_q: bool = True
+    queueing_hints: bool = True
+    registrations: tuple[Registration, ...] = ()
+    lease_ns: int = 0

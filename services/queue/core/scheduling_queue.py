@@ -17,26 +17,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from services.kube.selector import LabelSelector
+from services.queue.core.backoff import FlushTicks
 from services.queue.core.cluster_event import ASSIGNED_POD_ADD, ASSIGNED_POD_UPDATE, Happening
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, FailedPod, Failure, PopId, Popped
-from services.queue.core.incoming import SubQueue
-from services.queue.core.mode import MODES
-from services.queue.core.outcome import (
+from services.queue.core.queued_pod import (
+    AssignedPod,
+    Entry,
+    FailedPod,
+    Failure,
+    PodRef,
+    PopId,
+    Popped,
+    QueuedPod,
+)
+from services.queue.core.registrations import QueueConfig
+from services.queue.core.results import (
     AlreadyPresent,
     Done,
     NotInFlight,
     NotNext,
     Pop,
     Requeued,
+    SubQueue,
     WouldBlock,
 )
-from services.queue.core.parts import QueueParts
-from services.queue.core.pod import AssignedPod, PodRef, QueuedPod
-from services.queue.core.rules import MoveFilter
-from services.queue.core.state import BackingOff, QueueState
+from services.queue.core.rules.mode import MODES
+from services.queue.core.rules.rules import BackingOff, MoveFilter, QueueParts, QueueState
 from services.queue.core.sub_queues import BackoffQueue
-from services.queue.core.ticks import FlushTicks
 
 _ANY_FAILURE = Failure()
 _ALL = MoveFilter()

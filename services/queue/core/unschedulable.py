@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import chain, islice
 
-from services.queue.core.entry import Entry, Failure
-from services.queue.core.pod import AssignedPod, PodKey
+from services.queue.core.queued_pod import AssignedPod, Entry, Failure, PodKey
 
 Group = tuple[Failure | None, str]
 """What an event's verdict depends on before it is asked for each pod: failure and gate."""

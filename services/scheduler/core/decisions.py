@@ -11,7 +11,7 @@ from typing import NamedTuple
 from services.kube.pod import Pod
 from services.kube.value import value
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
-from services.scheduler.core.queue_steps import Head, QueueStep
+from services.scheduler.core.queueing.steps import Head, QueueStep
 
 NOT_MEASURED: Mapping[str, int] = MappingProxyType({})
 

@@ -12,7 +12,12 @@ from collections.abc import Iterable, Sequence
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims, as_int64
+from services.scheduler.core.cycle.extenders import (
+    ExtenderTerms,
+    FilterAnswer,
+    NodeVictims,
+    as_int64,
+)
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import Connected

@@ -1,23 +1,26 @@
-"""An extender over gRPC, by our ExtenderService."""
+"""An extender over gRPC, by our ExtenderService.
+
+The objects that extenders are sent, as close to how they came as is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
 
-from reprieve.kube.v1beta1 import node_pb2
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
-from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc, scheduler_pb2
 from services.config.scheduler_extenders import ExtenderConfig
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler.codec import pod_ref
-from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims
+from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.extenders.sources import Sources
 
 SECOND_NS = 1_000_000_000
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
@@ -139,3 +142,35 @@ class GrpcExtender:
 
     def _error(self, call: str, text: str) -> ExtenderError:
         return ExtenderError(message=f'extender "{self._terms.name}": {call}: {text}')
+
+
+class Sources:
+    """Messages of pods and nodes by UID and by name; what is not known is made of the value.
+
+    A session hands over the pods' messages that it keeps (`pods`), and the nodes' as they come.
+    """
+
+    def __init__(self) -> None:
+        self.pods: Mapping[str, pod_pb2.Pod] = {}
+        self._nodes: dict[str, node_pb2.Node] = {}
+
+    def take(self, round_: scheduler_pb2.Round) -> None:
+        """Keep the nodes that a round brings."""
+        for event in round_.events:
+            kind = event.WhichOneof("event")
+            if kind == "remove" and event.remove.kind == "Node":
+                self._nodes.pop(event.remove.name, None)
+            elif kind in {"add", "update"}:
+                put = event.add if kind == "add" else event.update
+                if put.HasField("node"):
+                    node = node_pb2.Node()
+                    node.CopyFrom(put.node)
+                    self._nodes[node.metadata.name] = node
+
+    def pod(self, pod: Pod) -> pod_pb2.Pod:
+        """Return a pod's message."""
+        return self.pods.get(pod.uid) or pod_to_message(pod)
+
+    def node(self, node: Node) -> node_pb2.Node:
+        """Return a node's message."""
+        return self._nodes.get(node.name) or node_to_message(node)

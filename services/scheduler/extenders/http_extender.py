@@ -4,11 +4,16 @@ Names of fields are read whatever their case, as Go does. A verb is a path below
 
 Source: kubernetes v1.34 pkg/scheduler/extender.go;
 staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
+
+What an extender answers in JSON, read as Go's decoder would read it: types are strict.
+
+Source: kubernetes v1.34 pkg/scheduler/extender.go, Filter, Prioritize, Bind, convertToVictims;
+staging/src/k8s.io/kube-scheduler/extender/v1/types.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import orjson
@@ -16,14 +21,12 @@ import orjson
 from services.config.scheduler_extenders import ExtenderConfig
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_json import to_json
-from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer, NodeVictims
+from services.rpc.kube.json_codec import to_json
+from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
-from services.scheduler.extenders import http_answers
-from services.scheduler.extenders.http_answers import AnswerError
+from services.scheduler.extenders.grpc_extender import Sources
 from services.scheduler.extenders.http_call import CallError, HttpCaller
-from services.scheduler.extenders.sources import Sources
 
 _T = TypeVar("_T")
 
@@ -55,7 +58,7 @@ class HttpExtender:
         by_name = self._config.node_cache_capable
 
         def read(answer: object) -> FilterAnswer:
-            return http_answers.filtered(answer, asked, by_name=by_name)
+            return filtered(answer, asked, by_name=by_name)
 
         return self._ask(self._config.filter_verb, self._args(pod, nodes), read)
 
@@ -64,7 +67,7 @@ class HttpExtender:
     ) -> Sequence[tuple[str, int]] | ExtenderError:
         """Ask the prioritize verb."""
         args = self._args(pod, nodes)
-        return self._ask(self._config.prioritize_verb, args, http_answers.priorities)
+        return self._ask(self._config.prioritize_verb, args, priorities)
 
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
@@ -83,7 +86,7 @@ class HttpExtender:
             "NodeNameToVictims": None if brief else victims,
             "NodeNameToMetaVictims": victims if brief else None,
         }
-        return self._ask(self._config.preempt_verb, args, http_answers.preemption)
+        return self._ask(self._config.preempt_verb, args, preemption)
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
         """Ask the bind verb."""
@@ -93,12 +96,12 @@ class HttpExtender:
             "PodUID": pod.uid,
             "Node": node_name,
         }
-        found = self._ask(self._config.bind_verb, args, http_answers.binding)
+        found = self._ask(self._config.bind_verb, args, binding)
         return found if isinstance(found, ExtenderError) else None
 
     def _ask(self, verb: str, args: object, read: Callable[[object], _T]) -> _T | ExtenderError:
         try:
-            return read(http_answers.parsed(self._caller.post(verb, orjson.dumps(args))))
+            return read(parsed(self._caller.post(verb, orjson.dumps(args))))
         except (CallError, AnswerError) as error:
             text = f'extender "{self._terms.name}": {verb}: {error}'
             return ExtenderError(message=text)
@@ -120,3 +123,130 @@ class HttpExtender:
         made = orjson.Fragment(orjson.dumps(blank | to_json(self._sources.node(node))))
         self._encoded[node.name] = (node, made)
         return made
+
+
+_INT64 = range(-(2**63), 2**63)
+_SHOWN_MAX = 512
+
+
+class AnswerError(ValueError):
+    """An answer that says that something failed, or that cannot be taken."""
+
+
+def parsed(body: bytes) -> object:
+    """Return what the body holds. Raises AnswerError."""
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise AnswerError(f"the answer is no JSON: {error}") from None
+
+
+def filtered(answer: object, asked: frozenset[str], *, by_name: bool) -> FilterAnswer:
+    """Read an ExtenderFilterResult; `by_name` tells that names were sent. Raises AnswerError.
+
+    A node that was not asked about is refused.
+    """
+    fields = _fields(answer, "the answer")
+    _check_error(fields)
+    passed: tuple[str, ...] = ()
+    names, nodes = fields.get("nodenames"), fields.get("nodes")
+    if by_name and names is not None:
+        passed = tuple(_text(each, "NodeNames") for each in _list(names, "NodeNames"))
+    elif nodes is not None:
+        items = _list(_fields(nodes, "Nodes").get("items"), "Nodes.items")
+        passed = tuple(_node_name(each) for each in items)
+    for name in passed:
+        if name not in asked:
+            shown = name[:_SHOWN_MAX]
+            text = f"claims a filtered node {shown!r} which is not found in the input node list"
+            raise AnswerError(text)
+    return FilterAnswer(
+        passed=passed,
+        failed=_texts(fields, "FailedNodes"),
+        unresolvable=_texts(fields, "FailedAndUnresolvableNodes"),
+    )
+
+
+def priorities(answer: object) -> list[tuple[str, int]]:
+    """Read a HostPriorityList. Raises AnswerError."""
+    found: list[tuple[str, int]] = []
+    for each in _list(answer, "the answer"):
+        fields = _fields(each, "a host's priority")
+        host = _text(fields.get("host"), "Host")
+        found.append((host, _integer(fields.get("score"), "Score")))
+    return found
+
+
+def preemption(answer: object) -> list[NodeVictims]:
+    """Read an ExtenderPreemptionResult. Raises AnswerError."""
+    given = _fields(answer, "the answer").get("nodenametometavictims")
+    found: list[NodeVictims] = []
+    for name, each in _mapping(given, "NodeNameToMetaVictims").items():
+        fields = _fields(each, "a node's victims")
+        pods = [_fields(pod, "a victim") for pod in _list(fields.get("pods"), "Pods")]
+        found.append(
+            NodeVictims(
+                node_name=name,
+                pod_uids=tuple(_text(pod.get("uid"), "UID") for pod in pods),
+                budget_violations=_integer(fields.get("numpdbviolations"), "NumPDBViolations"),
+            )
+        )
+    return found
+
+
+def binding(answer: object) -> None:
+    """Read an ExtenderBindingResult. Raises AnswerError where the binding failed."""
+    _check_error(_fields(answer, "the answer"))
+
+
+def _check_error(fields: Mapping[str, object]) -> None:
+    error = _text(fields.get("error"), "Error")
+    if error:
+        raise AnswerError(error)
+
+
+def _mapping(value: object, name: str) -> dict[str, object]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise AnswerError(f"{name} is not an object")
+    return value
+
+
+def _fields(value: object, name: str) -> dict[str, object]:
+    """Return an object's fields under their names in lower case, the last of equal ones."""
+    return {key.lower(): each for key, each in _mapping(value, name).items()}
+
+
+def _list(value: object, name: str) -> list[object]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise AnswerError(f"{name} is not a list")
+    return value
+
+
+def _text(value: object, name: str) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise AnswerError(f"{name} is not a text")
+    return value
+
+
+def _integer(value: object, name: str) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _INT64:
+        raise AnswerError(f"{name} is not a whole number of 64 bits")
+    return value
+
+
+def _texts(fields: Mapping[str, object], name: str) -> dict[str, str]:
+    given = _mapping(fields.get(name.lower()), name)
+    return {key: _text(each, f"{name}[{key}]") for key, each in given.items()}
+
+
+def _node_name(node: object) -> str:
+    metadata = _fields(_fields(node, "a node").get("metadata"), "metadata")
+    return _text(metadata.get("name"), "metadata.name")

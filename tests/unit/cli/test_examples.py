@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from replay.bundled import bundled
+from replay.cli.commands.examples import demo_command as demo
+from replay.cli.commands.examples import examples_command as examples
+from replay.cli.commands.examples import protos_command as protos
 from replay.cli.errors import REFUSED, ExitError
-from replay.cli.examples_command import demo_command as demo
-from replay.cli.examples_command import examples_command as examples
-from replay.cli.examples_command import protos_command as protos
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from replay.cli import traces
-from replay.cli.trace_commands import validate_command
-from replay.importers.options import ImportOptions
+from replay.cli.commands.traces import validate_command
+from replay.importers.records import ImportOptions
 from replay.importers.registry import IMPORTERS
 from reprieve.trace.v1beta1.trace_pb2 import Record
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from replay.cli.models_command import command as models_command
-from replay.cli.replay_command import command as replay_command
+from replay.cli.commands.examples import models_command
+from replay.cli.commands.replay import command as replay_command
 from replay.world.models import MODELS
 
 ROOT = Path(__file__).resolve().parents[3]

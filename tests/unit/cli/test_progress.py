@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.cli.progress import line
-from replay.results.tally import Tally, Waiting
+from replay.results.summary.tally import Tally, Waiting
 
 
 def test_the_line_has_time_rate_and_counts_by_outcome() -> None:

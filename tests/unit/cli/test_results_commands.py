@@ -11,10 +11,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from replay.cli import explain_command, get_command
+from replay.cli.commands import explain, get
+from replay.cli.commands.tables import export_command, query_command, report_command
 from replay.cli.errors import REFUSED, ExitError
-from replay.cli.table_commands import export_command, query_command, report_command
-from replay.results.tables.schema import TABLES
+from replay.results.schema import TABLES
 from tests.unit.results.small_run import small_run
 
 
@@ -127,6 +127,6 @@ def test_an_export_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -
 
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
     """By get and by explain, which name the end."""
-    for module, arguments in ((get_command, ("pods", run)), (explain_command, ("high", run))):
+    for module, arguments in ((get, ("pods", run)), (explain, ("high", run))):
         said = _refused(module.command, *arguments, "--at", "1h")
         assert said == "the run ends at 20s: 1h is after its end"

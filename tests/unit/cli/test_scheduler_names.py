@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.cli.playing import profile_names
+from replay.cli.progress import profile_names
 from replay.cli.traces import TraceArguments
 from tests.unit.importers.builders import kinds, line, make_pod
 

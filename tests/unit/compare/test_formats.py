@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from replay.compare.run import Kept, kept
+from replay.errors import TraceError
 from replay.importers.registry import IMPORTERS
-from replay.trace.errors import TraceError
 
 STATES = ("watch", "audit", "recorder", "kwok")
 OUTCOMES = ("native", "google-2011", "google-2019", "alibaba-2017")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.compare.free_run import Agreement, Landed, Lots, RecordedOutcomes, has_outcomes
+from replay.compare.run import Agreement, Landed, Lots, RecordedOutcomes, has_outcomes
 from reprieve.trace.v1beta1.trace_pb2 import Decision, Observed, Record
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from replay.compare.reading import read_recording
 from replay.compare.recorded import Kind
-from replay.trace.errors import TraceError
+from replay.errors import TraceError
 from tests.unit.compare.builders import FIT, node, pod, preempted_event, recording, victim
 from tests.unit.importers.builders import Raw, line
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
-from services.scheduler.core.plugin_args import (
+from services.scheduler.core.framework.profile import Point
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugins.args import (
     DefaultingType,
     InterPodAffinityArgs,
     NodeResourcesFitArgs,
@@ -14,8 +16,6 @@ from services.scheduler.core.plugin_args import (
     ScoringType,
     ShapePoint,
 )
-from services.scheduler.core.profile import Point
-from services.scheduler.core.registry import SERVED
 from services.typed import DataError
 
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"

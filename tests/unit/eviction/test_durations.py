@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.eviction.core.duration import DurationError, format_duration, parse_duration_ns
+from services.kube.quantity import DurationError, format_duration, parse_duration_ns
 
 SECOND_NS = 1_000_000_000
 

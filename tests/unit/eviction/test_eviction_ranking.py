@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from services.eviction.core.layout import Layout, choose_layout
-from services.eviction.core.observations import ContainerUsage, FsUsage, PodUsage, VolumeUsage
+from services.eviction.core.observations import (
+    ContainerUsage,
+    FsUsage,
+    Layout,
+    PodUsage,
+    VolumeUsage,
+    choose_layout,
+)
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.ranking import rank
 from services.eviction.core.signals import Signal

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from services.eviction.core.decisions import Eviction
 from services.eviction.core.local_storage import local_storage_evictions, may_be_evicted
 from services.eviction.core.observations import ContainerUsage, FsUsage, PodUsage, VolumeUsage
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
+from services.eviction.core.results import Eviction
 from services.kube.quantity import parse
 
 GI = 1 << 30

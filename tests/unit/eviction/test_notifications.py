@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from services.eviction.core.config import EvictionConfig
 from services.eviction.core.manager import Manager
-from services.eviction.core.notifications import Notifications
 from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary
 from services.eviction.core.results import StepResult
 from services.eviction.core.signals import Signal
+from services.eviction.core.thresholds import Notifications
 
 GI = 1 << 30
 S = 1_000_000_000

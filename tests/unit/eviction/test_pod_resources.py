@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
-from services.eviction.core.resources import QosClass, limit, qos_class, request
+from services.eviction.core.pod import (
+    EvictionContainer,
+    EvictionPod,
+    QosClass,
+    Volume,
+    limit,
+    qos_class,
+    request,
+)
 from services.kube.quantity import parse
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from replay.explain.registered_events import OLDER_EVENTS, REGISTERED, moving_events
+from replay.explain.target import OLDER_EVENTS, REGISTERED, moving_events
 from services.queue.core.cluster_event import event_of
 from services.queue.core.hints.in_tree import IN_TREE
-from services.scheduler.core.events_objects import V1_20
+from services.scheduler.core.queueing.changes import V1_20
 
 
 def test_each_plugins_events_are_those_that_it_registers() -> None:

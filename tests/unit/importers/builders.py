@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1beta1.trace_pb2 import Delete, ImportIssue, Observed, Record
 

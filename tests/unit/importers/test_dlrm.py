@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.csv_rows import rows
-from replay.importers.dlrm import GPU, RDMA
-from replay.importers.drafts import Drafts
-from replay.importers.options import ImportOptions
-from replay.importers.records import Numbering, Templates
+from replay.errors import TraceError
+from replay.importers.datacenter.dlrm import GPU, RDMA
+from replay.importers.records import ImportOptions, Numbering, Templates
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
+from replay.importers.rows import Drafts, rows
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import Marker, PodCreate, Record
 from tests.unit.importers.builders import S, issues, kinds

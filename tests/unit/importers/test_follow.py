@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.options import ImportOptions, Moment
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions, Moment
 from replay.importers.registry import open_trace
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import (
     T0_S,

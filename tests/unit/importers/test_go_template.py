@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.importers.perf.go_template import TemplateError, expand
+from replay.importers.kubernetes.perf_objects import TemplateError, expand
 
 
 @pytest.mark.parametrize(

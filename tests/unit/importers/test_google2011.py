@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.borg.pods import WINDOWS_MAX, Task, note_usage
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.datacenter.borg_pods import WINDOWS_MAX, Task, note_usage
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.trace.v1beta1.trace_pb2 import PodCreate, Record
@@ -260,7 +260,7 @@ def test_usage_of_a_long_run_stays_bounded() -> None:
     """Neighbours are put together, and the larger value kept."""
     from decimal import Decimal  # noqa: PLC0415 - of this test alone
 
-    from replay.importers.borg.events import TaskChange, TaskEvent, UsageEvent  # noqa: PLC0415
+    from replay.importers.datacenter.borg_events import TaskChange, TaskEvent, UsageEvent  # noqa: PLC0415
 
     submit = TaskEvent(at_us=0, where="", key=(1, 0), change=TaskChange.SUBMIT)
     task = Task(submit=submit, running_us=0)

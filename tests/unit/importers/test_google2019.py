@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from replay.errors import TraceError
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
 from replay.trace.reader import OrderCheck
 from reprieve.trace.v1beta1.trace_pb2 import PodCreate, Record
 from tests.unit.importers.builders import S, issues, kinds, observed

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.importers.documents import json_values
-from replay.trace.errors import TraceError
+from replay.errors import TraceError
+from replay.kube.documents import json_values
 
 _VALUES = st.recursive(
     st.integers(-9, 9) | st.text('ab"\\{}[] \n', max_size=5) | st.none(),

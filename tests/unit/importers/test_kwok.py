@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from replay.errors import TraceError
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import T0_S, Raw, S, issues, kinds, make_object, make_pod
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import yaml
 
+from replay.errors import TraceError
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import Raw, at, issues, kinds, make_object, make_pod
 

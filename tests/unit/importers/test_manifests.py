@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.overrides.inventory import take_inventory
-from replay.trace.errors import TraceError
+from replay.overrides.assignment import take_inventory
 from replay.trace.validate import validate
 from reprieve.kube.v1beta1.workloads_pb2 import ReplicaSet
 from reprieve.trace.v1beta1.trace_pb2 import Record

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.openb import GPU_COUNT, GPU_MILLI, GPU_MODEL
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.datacenter.openb import GPU_COUNT, GPU_MILLI, GPU_MODEL
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import S, deletes, issues, kinds
 

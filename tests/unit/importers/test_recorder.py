@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from replay.errors import TraceError
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes, open_trace, recognise
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import Raw, at, issues, kinds, make_object, make_pod, observed
 

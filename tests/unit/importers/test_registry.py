@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from replay.errors import TraceError
 from replay.importers.registry import IMPORTERS, open_trace, recognise
-from replay.trace.errors import TraceError
 from replay.trace.reader import read
 from replay.trace.writer import write
 from tests.unit.importers.builders import issues, kinds, line, make_pod

@@ -9,9 +9,9 @@ import msgpack
 import orjson
 import pytest
 
-from replay.importers.options import ImportOptions
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace, recognise
-from replay.trace.errors import TraceError
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.unit.importers.builders import Raw, S, issues, kinds
 

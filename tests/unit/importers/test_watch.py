@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.options import ImportOptions
+from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from reprieve.trace.v1beta1.trace_pb2 import PodLife
 from tests.unit.importers.builders import (

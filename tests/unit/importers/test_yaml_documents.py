@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.importers.documents import YamlDocumentError, YamlDocuments
+from replay.kube.documents import YamlDocumentError, YamlDocuments
 
 _KEYS = st.sampled_from(["apiVersion", "kind", "metadata", "spec", "a-b", "yes", "x.y/z"])
 _SCALARS = st.one_of(
@@ -89,7 +89,7 @@ def test_blocks_that_were_read_before_are_not_read_again(monkeypatch: pytest.Mon
         calls.append(text)
         return load(text, loader)
 
-    monkeypatch.setattr("replay.importers.documents.yaml.load", counted)
+    monkeypatch.setattr("replay.kube.documents.yaml.load", counted)
     pod = "kind: Pod\nmetadata:\n  name: {}\nspec:\n  containers:\n  - cpu: 5\n"
     text = pod.format("a-1") + "---\n" + pod.format("b") + "---\n" + pod.format("c")
     names = [value["metadata"]["name"] for value in _read(text) if isinstance(value, dict)]

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.kube.host_ports import (
-    EVERY_ADDRESS,
-    HostPort,
-    conflicts,
-    hold,
-    host_ports,
-    release,
-)
+from services.kube.requests import EVERY_ADDRESS, HostPort, conflicts, hold, host_ports, release
 from tests.builders import make_pod
 
 TCP80: HostPort = (EVERY_ADDRESS, "TCP", 80)

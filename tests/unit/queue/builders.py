@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Entry, PopId, Popped
-from services.queue.core.mode import V1_20, QueueMode
-from services.queue.core.pod import AffinityTerm, QueuedPod
+from services.queue.core.queued_pod import AffinityTerm, Entry, PopId, Popped, QueuedPod
+from services.queue.core.registrations import QueueConfig
+from services.queue.core.rules.mode import V1_20, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 
 NS_PER_S = 1_000_000_000

@@ -7,18 +7,17 @@ from types import MappingProxyType
 
 import pytest
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, ContainerPort, NodeAffinity, Pod, PodSpec
 from services.kube.selector import (
     LabelSelector,
+    NodeInclusionPolicy,
     NodeSelector,
     NodeSelectorTerm,
     Operator,
+    PodAffinity,
+    PodAffinityTerm,
     Requirement,
-)
-from services.kube.spread import (
-    NodeInclusionPolicy,
     TopologySpreadConstraint,
     UnsatisfiableAction,
 )
@@ -45,7 +44,7 @@ from services.kube.volumes import (
 from services.queue.core.cluster_event import Happening, event_of, happened
 from services.queue.core.hints.in_tree import IN_TREE, hint_of, in_tree
 from services.queue.core.hints.objects import HintProfile, HintProfiles
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 GIB = 1 << 30
 WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, values=("web",)),))

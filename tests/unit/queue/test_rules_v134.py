@@ -5,14 +5,11 @@ from __future__ import annotations
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.queue.core.cluster_event import event_of, happened
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Failure, Popped
 from services.queue.core.hints.in_tree import IN_TREE
-from services.queue.core.incoming import SubQueue
-from services.queue.core.outcome import Closed, NotInFlight, Requeued, WouldBlock
-from services.queue.core.pod import AffinityTerm, AssignedPod, QueuedPod
-from services.queue.core.registrations import Registration
-from services.queue.core.rules import MoveFilter
+from services.queue.core.queued_pod import AffinityTerm, AssignedPod, Failure, Popped, QueuedPod
+from services.queue.core.registrations import QueueConfig, Registration
+from services.queue.core.results import Closed, NotInFlight, Requeued, SubQueue, WouldBlock
+from services.queue.core.rules.rules import MoveFilter
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.builders import make_pod
 from tests.unit.queue.builders import make_queued_pod, names, pop, seconds

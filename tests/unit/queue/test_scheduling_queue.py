@@ -7,19 +7,19 @@ from dataclasses import replace
 import pytest
 
 from services.queue.core.cluster_event import happened
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import Failure, PopId
-from services.queue.core.incoming import SubQueue
-from services.queue.core.mode import V1_16, V1_20, V1_34, QueueMode
-from services.queue.core.outcome import (
+from services.queue.core.queued_pod import Failure, PopId
+from services.queue.core.registrations import QueueConfig
+from services.queue.core.results import (
     AlreadyPresent,
     Closed,
     Done,
     NotInFlight,
     NotNext,
     Requeued,
+    SubQueue,
     WouldBlock,
 )
+from services.queue.core.rules.mode import V1_16, V1_20, V1_34, QueueMode
 from services.queue.core.scheduling_queue import SchedulingQueue
 from tests.unit.queue.builders import (
     fail_next,

@@ -10,23 +10,22 @@ import orjson
 import pytest
 from google.protobuf.message import Message
 
-from replay.conform.queue import operation
+from replay.conform.vectors.queue import operation
 from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.queue import codec
-from services.queue.batch import Clock
+from services.queue.checkpoint import QueueSession, session_from_plain, session_to_json
 from services.queue.config_codec import config_from_message
 from services.queue.core.cluster_event import event_of
-from services.queue.core.config import QueueConfig
-from services.queue.core.entry import PopId
-from services.queue.core.pod import AssignedPod
+from services.queue.core.queued_pod import AssignedPod, PopId
+from services.queue.core.registrations import QueueConfig
 from services.queue.metrics import QueueMetrics
 from services.queue.operations import read_operation
 from services.queue.reader import QueueReader
-from services.queue.saved import QueueSession, session_from_plain, session_to_json
 from services.queue.servicer import HEADS_MAX, OPERATIONS_MAX, QueueServicer
+from services.queue.session import Clock
 from services.rpc.checkpoint import checkpoint_info, write_checkpoint
 from services.rpc.errors import (
     FieldError,

@@ -9,19 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.kube.selector import LabelSelector, Operator, Requirement
-from services.queue.core import keyed_heap
-from services.queue.core.backoff import AttemptBackoff, BackoffLimits, PodBackoffMap, backoff_ns
-from services.queue.core.keyed_heap import KeyedHeap
+from services.queue.core import sub_queues
+from services.queue.core.backoff import (
+    AttemptBackoff,
+    BackoffLimits,
+    FlushTicks,
+    PodBackoffMap,
+    backoff_ns,
+)
 from services.queue.core.nominator import Nominator
-from services.queue.core.pod import AffinityTerm, AssignedPod
+from services.queue.core.queued_pod import AffinityTerm, AssignedPod
 from services.queue.core.sub_queues import (
     ActiveQueue,
     BackoffQueue,
+    KeyedHeap,
     expiry_order,
     pop_order,
     ranked_expiry_order,
 )
-from services.queue.core.ticks import FlushTicks
 from services.queue.core.unschedulable import UnschedulablePods
 from tests.unit.queue.builders import make_entry, make_queued_pod, names, seconds
 
@@ -63,7 +68,7 @@ def test_a_heap_is_a_sorted_mapping_however_it_is_looked_at(
     steps: list[tuple[str, int, int]],
 ) -> None:
     """Who looks at the first entries moves them within the heap, and nothing shows it."""
-    with patch.object(keyed_heap, "_STALE_MIN", 2), patch.object(keyed_heap, "_FRONT_MAX", 4):
+    with patch.object(sub_queues, "_STALE_MIN", 2), patch.object(sub_queues, "_FRONT_MAX", 4):
         _follow(steps)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from replay.importers.kinds import RESOURCES, Resource
+from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
 from replay.record.frames import Folder
 from replay.record.kubeconfig import Access

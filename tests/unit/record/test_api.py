@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from replay.errors import ApiError, KubeconfigError, RecordError, UnreachableError
 from replay.record.api import ApiServer
-from replay.record.errors import ApiError, KubeconfigError, RecordError, UnreachableError
 from replay.record.kubeconfig import Access, Certificate, ExecPlugin, Tls
 from tests.api_server import ApiServerDouble
 from tests.unit.record.recording import access

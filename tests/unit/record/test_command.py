@@ -12,9 +12,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from replay.cli import record_command
+from replay.cli.commands import record as record_command
+from replay.cli.commands.record import line
 from replay.cli.errors import INTERRUPTED, REFUSED, SERVICE, ExitError
-from replay.cli.record_command import line
 from replay.importers.registry import open_trace
 from replay.record import session
 from replay.record.session import Recorded, State, Wishes
@@ -213,7 +213,7 @@ def test_without_the_extra_it_is_named(
 ) -> None:
     """What to install, instead of a module's name."""
     for name in [each for each in sys.modules if each.startswith(("urllib3", "replay.record."))]:
-        if name not in {"replay.record.errors"}:
+        if name not in {"replay.errors"}:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "urllib3", None)
     refusal = problem(record(tmp_path, server.url))

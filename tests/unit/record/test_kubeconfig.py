@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from replay.errors import KubeconfigError
 from replay.record import kubeconfig
-from replay.record.errors import KubeconfigError
 from replay.record.kubeconfig import load
 
 Raw = dict[str, Any]

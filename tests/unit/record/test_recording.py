@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from replay.importers.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
+from replay.errors import ApiError, RecordError, UnreachableError
 from replay.importers.registry import open_trace
+from replay.kube.kinds import KINDS_BY_RESOURCE, RESOURCES, is_carried
 from replay.record import session
-from replay.record.errors import ApiError, RecordError, UnreachableError
 from replay.record.frames import Folder, LineFile
 from replay.record.making import trace_of
 from replay.record.watcher import Followed
-from replay.trace.compression import open_plain
+from replay.trace.files import open_plain
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod

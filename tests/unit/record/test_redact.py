@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from replay.importers.kinds import to_object
+from replay.kube.kinds import to_object
 from replay.record.redact import Redactor
 from tests.unit.importers.builders import make_object, make_pod
 

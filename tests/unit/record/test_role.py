@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from replay.importers.kinds import RESOURCES
+from replay.kube.kinds import RESOURCES
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "record.md"
 

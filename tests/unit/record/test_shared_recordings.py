@@ -9,8 +9,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from replay.importers.kinds import RESOURCES
 from replay.importers.registry import open_trace
+from replay.kube.kinds import RESOURCES
 from replay.record.redact import Redactor
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from tests.api_server import ApiServerDouble, Listing, Raw, Script

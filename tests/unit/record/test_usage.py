@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from replay.errors import RecordError
 from replay.importers.recording.survey import Survey
-from replay.record.errors import RecordError
 from replay.record.frames import Folder
 from replay.record.making import NO_USAGE, WINDOWS_MAX, UsageHistory, trace_of, with_usage
 from replay.record.redact import Redactor

@@ -7,8 +7,8 @@ from typing import Any
 import duckdb
 
 from replay.report.figure import Source
+from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables
-from replay.results.tables.schema import TABLES
 
 SECOND_NS = 1_000_000_000
 

@@ -7,7 +7,7 @@ from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube_fields import timestamp
+from services.rpc.kube.fields import timestamp
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_571_904_000 * SECOND_NS

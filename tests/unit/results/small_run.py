@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.results.manifest import Manifest
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from replay.results.checkpoints import (
+from replay.errors import RunError
+from replay.results.run.checkpoints import (
     EVERY_NS,
     KEPT_MAX,
     Checkpoints,
@@ -16,7 +17,6 @@ from replay.results.checkpoints import (
     is_checkpoint,
     last_before,
 )
-from replay.results.errors import RunError
 from reprieve.session.v1beta1 import session_pb2
 
 

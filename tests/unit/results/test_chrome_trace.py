@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.results.chrome_trace import TraceEvent, trace_events
+from replay.results.spans.chrome_trace import TraceEvent, trace_events
 from replay.results.tables.query import RunTables
 from tests.unit.results.small_run import small_run
 

@@ -8,8 +8,8 @@ import orjson
 import pytest
 import yaml
 
-from replay.results.events import KEPT_NS, Events, event_of
-from replay.results.get import Query, get
+from replay.results.kubectl.events import KEPT_NS, Events, event_of
+from replay.results.kubectl.get import Query, get
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run

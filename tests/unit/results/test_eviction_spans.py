@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replay.results.round_spans import NODES_MAX, RoundSpans, synchronize_attributes
+from replay.results.spans.rounds import NODES_MAX, RoundSpans, synchronize_attributes
 from reprieve.eviction.v1beta1 import eviction_service_pb2
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.unit.results.test_round_spans import Kept
 
 TEXT = "memory.available<100Mi grace=0s min_reclaim="

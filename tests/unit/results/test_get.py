@@ -9,10 +9,10 @@ import orjson
 import pytest
 import yaml
 
-from replay.results.errors import RunError
-from replay.results.get import Query, get
-from replay.results.manifest import Manifest
-from replay.results.run_directory import RunDirectory
+from replay.errors import RunError
+from replay.results.kubectl.get import Query, get
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.results import messages

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.results.histogram import Histogram
+from replay.results.summary.histogram import Histogram
 
 
 @given(

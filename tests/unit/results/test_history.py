@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.empty_pb2 import Empty
 
-from replay.results.history import ClusterHistory, Verb, changes
+from replay.results.run.history import ClusterHistory, Verb, changes
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.unit.results import messages

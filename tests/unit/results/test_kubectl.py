@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from replay.results import durations, kubectl
+from replay.results import durations
+from replay.results.kubectl import rows
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
-from services.rpc import kube_json
-from services.rpc.kube_fields import timestamp
+from services.rpc.kube import json_codec
+from services.rpc.kube.fields import timestamp
 from tests.unit.results import messages
 
 _CREATING = {"waiting": {"reason": "ContainerCreating"}}
@@ -19,7 +20,7 @@ _COMPLETED = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 
 def _status(status: dict[str, object], **spec: object) -> str:
     mapping = {"metadata": {"name": "p"}, "spec": spec, "status": status}
-    return kubectl.pod_status(kube_json.parse(pod_pb2.Pod, mapping))
+    return rows.pod_status(json_codec.parse(pod_pb2.Pod, mapping))
 
 
 def _containers(*states: Mapping[str, object]) -> list[dict[str, object]]:
@@ -99,7 +100,7 @@ def test_a_pod_that_initializes_shows_the_first_unfinished_container(
 
 def test_a_started_sidecar_does_not_hold_the_status_back() -> None:
     """It counts as a container that is ready."""
-    pod = kube_json.parse(
+    pod = json_codec.parse(
         pod_pb2.Pod,
         {
             "metadata": {"name": "p"},
@@ -116,32 +117,32 @@ def test_a_started_sidecar_does_not_hold_the_status_back() -> None:
             },
         },
     )
-    assert kubectl.pod_row(pod, 0)[1:4] == ("2/2", "Running", "2")
+    assert rows.pod_row(pod, 0)[1:4] == ("2/2", "Running", "2")
 
 
 def test_a_pod_that_is_being_deleted_is_terminating() -> None:
     """Until it has ended; v1.16's kubectl shows Terminating to the last."""
     pod = messages.pod_message("p", node_name="n", phase="Running")
     pod.metadata.deletion_timestamp.CopyFrom(timestamp(messages.START_NS))
-    assert kubectl.pod_status(pod) == "Terminating"
+    assert rows.pod_status(pod) == "Terminating"
     pod.status.phase = "Succeeded"
     pod.status.container_statuses[0].state.Clear()
     pod.status.container_statuses[0].state.terminated.reason = "Completed"
-    assert kubectl.pod_status(pod) == "Completed"
-    assert kubectl.pod_status(pod, shows_phase=False) == "Terminating"
+    assert rows.pod_status(pod) == "Completed"
+    assert rows.pod_status(pod, shows_phase=False) == "Terminating"
 
 
 def test_a_row_shows_none_for_what_is_not_there() -> None:
     """Addresses are not simulated."""
     pod = messages.pod_message("p")
-    row = kubectl.pod_row(pod, messages.START_NS + 5 * messages.SECOND_NS)
-    none = kubectl.NONE
+    row = rows.pod_row(pod, messages.START_NS + 5 * messages.SECOND_NS)
+    none = rows.NONE
     assert row == ("p", "0/1", "Pending", "0", "5s", none, none, none, none)
 
 
 def test_a_node_shows_readiness_roles_and_pressure() -> None:
     """A cordoned node says so beside its readiness."""
-    node = kube_json.parse(
+    node = json_codec.parse(
         node_pb2.Node,
         {
             "metadata": {
@@ -158,7 +159,7 @@ def test_a_node_shows_readiness_roles_and_pressure() -> None:
             },
         },
     )
-    row = kubectl.node_row(node, 0)
+    row = rows.node_row(node, 0)
     assert row[:5] == ("n", "Ready,SchedulingDisabled", "data,worker", "<unknown>", "v1.34.1")
     assert row[-1] == "MemoryPressure"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.results.chrome_trace import Lanes
+from replay.results.spans.chrome_trace import Lanes
 
 
 @given(intervals=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)), max_size=40))

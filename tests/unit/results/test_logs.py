@@ -13,16 +13,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.results import history
-from replay.results.decision_log import (
+from replay.errors import RunError
+from replay.results.run import history
+from replay.results.run.decision_log import (
     DecisionLog,
     failed_line,
     line,
     read_decisions,
     read_entries,
 )
-from replay.results.errors import RunError
-from replay.results.history import RoundLog, read_rounds
+from replay.results.run.history import RoundLog, read_rounds
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.results.tally import LEAST, Loop, Loops
+from replay.results.summary.tally import LEAST, Loop, Loops
 
 
 def evictions(count: int, *, owner: str = "ReplicaSet default/web") -> Loops:

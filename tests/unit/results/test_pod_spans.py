@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.results.pod_spans import PodSpans
-from services.telemetry.sampling import Sampling
-from services.telemetry.span import Delivery, Span
+from replay.results.spans.pods import PodSpans
+from services.telemetry.span import Delivery, Sampling, Span
 from tests.unit.results import messages
 
 

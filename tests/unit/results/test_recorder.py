@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from replay.results.recorder import Recorder
-from replay.results.run_directory import RunDirectory
-from replay.results.tally import LOCAL_STORAGE
+from replay.results.run.directory import RunDirectory
+from replay.results.summary.tally import LOCAL_STORAGE
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.telemetry.file_sink import FileSpanSink
 from services.telemetry.resource import resource
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 from tests.unit.results import messages
 from tests.unit.results.test_round_spans import Kept
 

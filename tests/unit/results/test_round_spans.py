@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from replay.results.attempts import steps_of
-from replay.results.round_spans import Exchange, RoundSpans
+from replay.results.run.decision_log import steps_of
+from replay.results.spans.rounds import Exchange, RoundSpans
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.telemetry.sampling import Sampling
-from services.telemetry.span import Delivery, Span, SpanContext
+from services.telemetry.span import Delivery, Sampling, Span, SpanContext
 
 CYCLES = ("schedulingCycle", "RunFilterPlugins")
 

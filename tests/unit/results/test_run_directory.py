@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from replay.results.errors import RunError
-from replay.results.manifest import Manifest, TraceFile, trace_files
-from replay.results.run_directory import DECISIONS, MANIFEST, RunDirectory
+from replay.errors import RunError
+from replay.results.run.directory import DECISIONS, MANIFEST, RunDirectory
+from replay.results.run.manifest import Manifest, TraceFile, trace_files
 
 _MANIFEST = Manifest(
     version="0.1.0",

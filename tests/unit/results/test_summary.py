@@ -12,9 +12,9 @@ import yaml
 from rich.console import Console
 
 from replay.results.recorder import Recorder
-from replay.results.run_directory import RunDirectory
-from replay.results.summary import Count, Summary, summarize
-from replay.results.summary_table import render
+from replay.results.run.directory import RunDirectory
+from replay.results.summary.summary import Count, Summary, summarize
+from replay.results.summary.table import render
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.telemetry.span import Delivery
 from tests.unit.results import messages

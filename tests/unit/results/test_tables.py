@@ -8,11 +8,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from replay.results.errors import RunError
-from replay.results.manifest import Manifest
-from replay.results.run_directory import TABLES_DRAFT, RunDirectory
+from replay.errors import RunError
+from replay.results.run.directory import TABLES_DRAFT, RunDirectory
+from replay.results.run.manifest import Manifest
+from replay.results.schema import TABLES
 from replay.results.tables.query import RunTables, build_tables, ensure_tables
-from replay.results.tables.schema import TABLES
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
 

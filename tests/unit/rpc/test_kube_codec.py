@@ -10,21 +10,21 @@ from reprieve.kube.v1beta1.node_pb2 import Node as NodeMessage
 from reprieve.kube.v1beta1.pod_pb2 import Pod as PodMessage
 from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget as BudgetMessage
 from reprieve.kube.v1beta1.scheduling_pb2 import PriorityClass as PriorityClassMessage
-from services.kube.budget import IntOrPercent, PodDisruptionBudget
 from services.kube.node import Node
 from services.kube.pod import Pod, PodPhase, PreemptionPolicy
 from services.kube.selector import LabelSelector, NodeSelectorTerm, Operator, Requirement
 from services.kube.taints import TaintEffect
+from services.kube.workloads import IntOrPercent, PodDisruptionBudget
 from services.rpc.errors import FieldError
-from services.rpc.kube_codec import (
+from services.rpc.kube.codec import (
     budget_from_message,
     node_from_message,
     pod_from_message,
     priority_class_from_message,
     spec_digest,
 )
-from services.rpc.kube_json import parse
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.json_codec import parse
+from services.rpc.kube.spec import PodSpecInterner
 
 _NEW_YEAR_NS = 1_767_225_600_000_000_000
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -13,7 +13,7 @@ from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
 from services.rpc.errors import FieldError
-from services.rpc.kube_json import parse, to_json, to_proto3_json
+from services.rpc.kube.json_codec import parse, to_json, to_proto3_json
 
 PROTOS = Path(__file__).resolve().parents[3] / "protos"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replay.importers.kinds import is_carried, to_object
+from replay.kube.kinds import is_carried, to_object
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
-from services.rpc.kube_kinds import API_VERSIONS, object_to_json
+from services.rpc.kube.codec import API_VERSIONS, object_to_json
 
 
 @pytest.mark.parametrize("kind", sorted(API_VERSIONS))

@@ -12,9 +12,12 @@ from services.kube import storage
 from services.kube.selector import LabelSelector, Operator, Requirement
 from services.kube.volumes import CsiSource, GcePersistentDisk
 from services.kube.workloads import ControllerKind
-from services.rpc import kube_affinity, kube_codec, kube_storage, kube_volumes
 from services.rpc.errors import FieldError
-from services.rpc.kube_json import parse
+from services.rpc.kube import codec
+from services.rpc.kube import spec as kube_affinity
+from services.rpc.kube import storage as kube_storage
+from services.rpc.kube import storage as kube_volumes
+from services.rpc.kube.json_codec import parse
 
 GIB = 1 << 30
 
@@ -126,9 +129,9 @@ def test_controllers_are_told_by_their_selectors() -> None:
     """A replication controller's is plain."""
     plain = parse(workloads_pb2.ReplicationController, {"spec": {"selector": {"app": "x"}}})
     needed = Requirement(key="app", operator=Operator.IN, values=("x",))
-    read = kube_codec.replication_controller_from_message(plain)
+    read = codec.replication_controller_from_message(plain)
     assert read.selector == LabelSelector(requirements=(needed,))
-    stateful = kube_codec.controller_from_message(parse(workloads_pb2.StatefulSet, {}))
+    stateful = codec.controller_from_message(parse(workloads_pb2.StatefulSet, {}))
     assert (stateful.kind, stateful.selector) == (ControllerKind.STATEFUL_SET, None)
 
 

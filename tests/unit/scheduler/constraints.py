@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm, WeightedPodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod
-from services.kube.selector import LabelSelector
-from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.plugin_args import PluginArgs
-from services.scheduler.core.profile import DEFAULT_PROFILE
-from services.scheduler.core.snapshot import Snapshot
+from services.kube.selector import (
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+    WeightedPodAffinityTerm,
+)
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE
+from services.scheduler.core.plugins.args import PluginArgs
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod, requirement
 
 HARD, SOFT = UnsatisfiableAction.DO_NOT_SCHEDULE, UnsatisfiableAction.SCHEDULE_ANYWAY

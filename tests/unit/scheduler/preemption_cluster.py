@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
 from services.kube.requests import pod_requests
+from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.status import Code, Status
 
 

@@ -13,11 +13,10 @@ from services.scheduler import session as session_module
 from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
-from services.scheduler.core.options import Options
 from services.scheduler.core.preemption.outcome import Nominate
 from services.scheduler.core.preemption.pick import DecidedBy
-from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId, WhyFailed
-from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId, WhyFailed
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_pod
 from tests.scheduler_rounds import told

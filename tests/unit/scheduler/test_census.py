@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from services.kube.affinity import PodAffinity
 from services.kube.node import LABEL_ZONE
-from services.scheduler.core import census as census_module
-from services.scheduler.core.census import PodClass
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.topology import NO_DOMAIN
+from services.kube.selector import PodAffinity
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.snapshot import pod_classes
+from services.scheduler.core.snapshot.node_indexes import NO_DOMAIN
+from services.scheduler.core.snapshot.pod_classes import PodClass
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node
 from tests.unit.scheduler.constraints import ZONES, judged, placed, pod, term, two_zones
 
@@ -53,7 +53,7 @@ def test_equal_questions_share_a_tally_while_someone_holds_it() -> None:
 
 def test_classes_that_nobody_is_of_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers change, and no count does."""
-    monkeypatch.setattr(census_module, "_CLASSES_MAX", 3)
+    monkeypatch.setattr(pod_classes, "_CLASSES_MAX", 3)
     snapshot = two_zones()
     hermit = PodAffinity(required=(term(),))
     placed(snapshot, pod("hermit", "db", away=hermit), "b1")
@@ -72,7 +72,7 @@ def test_classes_that_nobody_is_of_are_forgotten(monkeypatch: pytest.MonkeyPatch
 
 def test_the_log_may_forget_what_a_tally_has_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts anew then."""
-    monkeypatch.setattr(census_module, "_LOGGED", 4)
+    monkeypatch.setattr(pod_classes, "_LOGGED", 4)
     snapshot = two_zones()
     assert set(web_on(snapshot).values()) == {0}
     for number in range(9):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from replay.importers.kinds import to_object
+from replay.kube.kinds import to_object
 from reprieve.kube.v1beta1 import object_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube_spec import PodSpecInterner
+from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.cluster_events import Change, PutOther, Unread, decode_object
 
 KINDS = {

@@ -11,30 +11,14 @@ from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.codec import StepEncoder
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.cycle import Cycle, Errored, Suggested, Unschedulable
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.cycle.cycle import Cycle, Errored, Suggested, Unschedulable
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Failed, Refused
-from services.scheduler.core.diagnosis import fit_error_text
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice
-from services.scheduler.core.options import Options
-from services.scheduler.core.plugin import (
-    BindPlugin,
-    QueueSortPlugin,
-    Scope,
-    ScoreError,
-    ScorePlugin,
-)
-from services.scheduler.core.plugin_args import (
-    NodeAffinityArgs,
-    NodeResourcesBalancedAllocationArgs,
-    NodeResourcesFitArgs,
-    ResourceWeight,
-    ScoringType,
-    ShapePoint,
-)
-from services.scheduler.core.profile import (
+from services.scheduler.core.framework.diagnosis import fit_error_text
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import (
     ALL,
     DEFAULT_PROFILE,
     PluginSet,
@@ -42,11 +26,26 @@ from services.scheduler.core.profile import (
     Point,
     Profile,
 )
-from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.registry import SERVED
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugin_api.plugin import (
+    BindPlugin,
+    QueueSortPlugin,
+    Scope,
+    ScoreError,
+    ScorePlugin,
+)
+from services.scheduler.core.plugins.args import (
+    NodeAffinityArgs,
+    NodeResourcesBalancedAllocationArgs,
+    NodeResourcesFitArgs,
+    ResourceWeight,
+    ScoringType,
+    ShapePoint,
+)
+from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod, requirement
 

@@ -10,12 +10,18 @@ import pytest
 
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle import Cycle, CycleResult, NoNodes, Suggested, Unschedulable
-from services.scheduler.core.diagnosis import fit_error_text, reason_counts
-from services.scheduler.core.evaluate import evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.cycle.cycle import (
+    Cycle,
+    CycleResult,
+    NoNodes,
+    Suggested,
+    Unschedulable,
+)
+from services.scheduler.core.cycle.evaluate import evaluate
+from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
+from services.scheduler.core.framework.diagnosis import fit_error_text, reason_counts
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code
 from tests.builders import make_node, make_pod, requirement
 

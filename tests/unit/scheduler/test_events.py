@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from services.kube.pod import Pod, PodPhase
-from services.scheduler.core import events_handlers
-from services.scheduler.core.events import (
+from services.scheduler.core.queueing import events
+from services.scheduler.core.queueing.events import (
+    EventHandlers,
     PodEffects,
     SnapshotChange,
     after_failed_binding,
@@ -17,8 +18,7 @@ from services.scheduler.core.events import (
     on_node_updated,
     on_pod,
 )
-from services.scheduler.core.events_handlers import EventHandlers
-from services.scheduler.core.queue_steps import (
+from services.scheduler.core.queueing.steps import (
     AssignedPodAdd,
     AssignedPodUpdate,
     ClusterEvent,
@@ -29,7 +29,7 @@ from services.scheduler.core.queue_steps import (
 )
 from tests.builders import NodeBuilder, PodBuilder, make_node, make_pod
 
-NEW, OLD = events_handlers.V1_34, events_handlers.V1_20
+NEW, OLD = events.V1_34, events.V1_20
 BOTH = pytest.mark.parametrize("handlers", [NEW, OLD], ids=["v1.34", "v1.20"])
 
 

@@ -25,11 +25,11 @@ from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
 from services.config.scheduler_extenders import ExtenderConfig, TlsConfig
 from services.rpc.errors import FieldError
-from services.scheduler.core.extenders import FilterAnswer, NodeVictims
+from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate
 from services.scheduler.extenders.connect import Connected, connected
-from services.scheduler.extenders.sources import Sources
+from services.scheduler.extenders.grpc_extender import Sources
 from tests.builders import make_node, make_pod
 
 POD = make_pod("p").label("app", "x").obj()

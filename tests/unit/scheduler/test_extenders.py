@@ -13,13 +13,12 @@ import pytest
 from services.config.scheduler_extenders import ExtenderConfig, ManagedResource
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.options import Options
-from services.scheduler.core.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
-from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.framework.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
+from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.extenders.connect import connected, without_ignored
-from services.scheduler.extenders.sources import Sources
+from services.scheduler.extenders.grpc_extender import Sources
 from tests.builders import make_node, make_pod, resources
 from tests.extenders import Json, Raw, Verb, Webhook, webhook
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from services.kube.pod import Pod
-from services.scheduler.core.cycle import Cycle, Suggested, Unschedulable
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.host_choice import KeyedChoice
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.participants import pre_filter_outcome
-from services.scheduler.core.plugin import (
+from services.scheduler.core.cycle.cycle import Cycle, Suggested, Unschedulable
+from services.scheduler.core.cycle.host_choice import KeyedChoice
+from services.scheduler.core.framework.active_plugins import pre_filter_outcome
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import PluginSetting, Profile
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugin_api.plugin import (
     BindPlugin,
     FilterPlugin,
     PermitPlugin,
@@ -20,9 +21,8 @@ from services.scheduler.core.plugin import (
     ReservePlugin,
     Scope,
 )
-from services.scheduler.core.profile import PluginSetting, Profile
-from services.scheduler.core.registry import SERVED
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import SUCCESS, Code, Status
 from tests.builders import make_node, make_pod
 

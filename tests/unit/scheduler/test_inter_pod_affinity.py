@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
-from services.kube.selector import LabelSelector
+from services.kube.selector import LabelSelector, PodAffinity, PodAffinityTerm
 from services.kube.workloads import Namespace
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.plugin_args import InterPodAffinityArgs
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.plugins.args import InterPodAffinityArgs
 from services.scheduler.core.status import Code
 from tests.builders import make_node, requirement
 from tests.unit.scheduler.constraints import (

@@ -7,9 +7,9 @@ import pytest
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code
 from tests.builders import make_node, make_pod, requirement
 

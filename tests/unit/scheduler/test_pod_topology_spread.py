@@ -8,11 +8,10 @@ import pytest
 
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import OwnerReference
-from services.kube.selector import LabelSelector
-from services.kube.spread import NodeInclusionPolicy
+from services.kube.selector import LabelSelector, NodeInclusionPolicy
 from services.kube.workloads import Controller, ControllerKind, Service
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.plugin_args import DefaultingType, PodTopologySpreadArgs
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
 from services.scheduler.core.status import Code
 from tests.builders import make_node, requirement
 from tests.unit.scheduler.constraints import (

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from replay.conform.vectors import RECORDED
+from replay.conform.vectors.vectors import RECORDED
 from services.kube import quantity
-from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Condition, Container, Pod, PodSpec, PreemptionPolicy
 from services.kube.selector import LabelSelector, Operator, Requirement
+from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.preemption.outcome import CannotHelp, Nominate, PreemptionEvaluation
 from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.rules import V1_34

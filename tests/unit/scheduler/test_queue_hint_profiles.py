@@ -5,23 +5,21 @@ from __future__ import annotations
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import LABEL_ZONE
-from services.kube.selector import LabelSelector
-from services.kube.spread import TopologySpreadConstraint, UnsatisfiableAction
+from services.kube.selector import LabelSelector, TopologySpreadConstraint, UnsatisfiableAction
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
 from services.queue.core.cluster_event import happened
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 from services.scheduler.batch import Batch
 from services.scheduler.codec import StepEncoder
 from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
-from services.scheduler.core.options import Options
-from services.scheduler.core.plugin_args import DefaultingType, PodTopologySpreadArgs
-from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.queue_steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
 FILE = """

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.kube.pod import ContainerResources, Pod
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from tests.builders import make_node, make_pod
 
 

@@ -8,14 +8,12 @@ from dataclasses import replace
 import pytest
 
 from services.kube.selector import NodeSelectorTerm
+from services.scheduler.core.cycle.host_choice import NamedChoice, nodes_to_find
 from services.scheduler.core.decisions import Binding, Decision
-from services.scheduler.core.host_choice import NamedChoice
-from services.scheduler.core.options import Options
-from services.scheduler.core.profile import DEFAULT_PROFILE, Profile
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.sampling import nodes_to_find
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 
 

@@ -11,29 +11,27 @@ import pytest
 
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused, Stage
-from services.scheduler.core.options import Options
-from services.scheduler.core.plugin import (
+from services.scheduler.core.framework.profile import PluginSetting, Profile
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugin_api.plugin import (
     PermitPlugin,
     PodColumnsPlugin,
     PostFilterPlugin,
     PreBindPlugin,
     ReservePlugin,
 )
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause, Nominate
+from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
-from services.scheduler.core.preemption.view import FailedCycle
-from services.scheduler.core.profile import PluginSetting, Profile
-from services.scheduler.core.queue_steps import (
+from services.scheduler.core.queueing.steps import (
     CommitUnschedulable,
     DeleteNomination,
     Head,
     Move,
     PopId,
 )
-from services.scheduler.core.registry import SERVED
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 from tests.builders import make_node, make_pod
 

@@ -13,11 +13,10 @@ from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.kube_messages import node_to_message, pod_to_message
-from services.scheduler import deciding
-from services.scheduler.core.extenders import ExtenderTerms, FilterAnswer
-from services.scheduler.core.options import Options
-from services.scheduler.core.rules import QUEUE_RULES, RULES
+from services.rpc.kube.messages import node_to_message, pod_to_message
+from services.scheduler import session as deciding
+from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_node, make_pod
 from tests.scheduler_rounds import told

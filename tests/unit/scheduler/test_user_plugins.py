@@ -14,10 +14,10 @@ import pytest
 
 from services.config.scheduler import read_scheduler_configuration
 from services.kube.pod import Pod
+from services.scheduler.configuration import PluginLoadError, registry_with
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.options import Options
-from services.scheduler.core.plugin import (
+from services.scheduler.core.framework.registry import SERVED
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PodColumnsPlugin,
     PreFiltered,
@@ -26,13 +26,12 @@ from services.scheduler.core.plugin import (
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.queue_steps import Head, PopId
-from services.scheduler.core.registry import SERVED
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import SUCCESS, Code, Status
-from services.scheduler.user_plugins import PluginLoadError, registry_with
 from services.typed import DataError
 from tests.builders import make_node, make_pod
 

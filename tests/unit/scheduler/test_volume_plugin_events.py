@@ -14,11 +14,10 @@ from services.kube.storage import (
     VolumeAttachment,
 )
 from services.kube.workloads import Namespace
-from services.scheduler.core.events_objects import V1_20, V1_34, ObjectEvents, on_object
-from services.scheduler.core.options import Options
-from services.scheduler.core.queue_steps import Move
-from services.scheduler.core.rules import QUEUE_RULES, RULES
-from services.scheduler.core.scheduler import Scheduler
+from services.scheduler.core.queueing.changes import V1_20, V1_34, ObjectEvents, on_object
+from services.scheduler.core.queueing.steps import Move
+from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.scheduler import Scheduler
 
 CLAIM = PersistentVolumeClaim(namespace="default", name="c")
 IMMEDIATE = StorageClass(name="s")

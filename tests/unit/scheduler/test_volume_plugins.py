@@ -39,14 +39,14 @@ from services.kube.volumes import (
     Volume,
     VsphereDisk,
 )
-from services.scheduler.core.catalog import Kept
-from services.scheduler.core.evaluate import Verdicts, evaluate
-from services.scheduler.core.framework import Framework
-from services.scheduler.core.node_view import NodeView
+from services.scheduler.core.cycle.evaluate import Verdicts, evaluate
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSet, Point, Profile
 from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
-from services.scheduler.core.profile import DEFAULT_PROFILE, PluginSet, Point, Profile
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.catalog import Kept
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code
 from services.scheduler.core.volumes.matching import reaches as reaches_volume
 from services.scheduler.core.volumes.migration import affinity_on

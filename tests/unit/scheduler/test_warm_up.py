@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from services.scheduler.core import domain_kernels, kernels, reprieve
-from services.scheduler.core.compiled import Kernel
-from services.scheduler.core.warm_up import warm_up
+from services.scheduler.core.columns import domain_kernels, kernels
+from services.scheduler.core.columns.kernels import Kernel
+from services.scheduler.core.preemption import reprieve
+from services.scheduler.core.session.warm_up import warm_up
 
 
 def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

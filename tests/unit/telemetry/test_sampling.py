@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.telemetry.sampling import Sampling
+from services.telemetry.span import Sampling
 
 
 @pytest.mark.parametrize(

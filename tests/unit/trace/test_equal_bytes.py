@@ -22,7 +22,7 @@ write(sys.argv[1], generate(GenerateOptions(nodes=5, pods=60, deployments=3, bud
 """
 _WRITE_HISTORY = """
 import sys
-from replay.results.history import RoundLog
+from replay.results.run.history import RoundLog
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Round
 round_ = Round(at_ns=1)
 labels = round_.events.add().add.node.metadata.labels

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
-from replay.trace import format1
-from replay.trace.errors import TraceError
+from replay.errors import TraceError
+from replay.trace import reader
 from replay.trace.reader import read
 from replay.trace.writer import SUFFIXES, Writer, write
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -26,8 +26,8 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudgetSpec
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
-from services.rpc.kube_codec import budget_from_message
-from services.rpc.kube_json import parse
+from services.rpc.kube.codec import budget_from_message
+from services.rpc.kube.json_codec import parse
 from tests.unit.trace.builders import make_header, make_marker, make_pod
 
 DATA = Path(__file__).parent / "data"
@@ -139,7 +139,7 @@ def test_a_bound_that_is_no_whole_number_stays_wrong(number: float) -> None:
     spec = PodDisruptionBudgetSpec.FromString(value)
     record = trace_pb2.Record()
     record.create.pod_disruption_budget.spec.CopyFrom(spec)
-    format1.convert(record, is_text=False)
+    reader.convert(record, is_text=False)
     converted = record.create.pod_disruption_budget
     assert converted.spec.min_available.string_value == str(number)
     with pytest.raises(FieldError, match="minAvailable"):

@@ -11,8 +11,8 @@ from google.protobuf import json_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replay.trace.errors import TraceError
-from replay.trace.frames import delimited
+from replay.errors import TraceError
+from replay.trace.files import delimited
 from replay.trace.reader import read
 from replay.trace.writer import SUFFIXES, Writer, write
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
 from replay.whatif.flip import first_divergence, told
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from replay.results.manifest import Manifest
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.results.run.manifest import Manifest
 from replay.whatif.facts import read_facts
 from replay.whatif.figures import all_figures
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from replay.world.admission import PriorityAdmission
-from replay.world.budgets import DisruptionController, Evictions
-from replay.world.cluster import Cluster
-from replay.world.controllers import Controllers
-from replay.world.inputs import Inputs
+from replay.world.api.admission import PriorityAdmission
+from replay.world.api.cluster import Cluster
+from replay.world.api.pod_record import PodRecord
+from replay.world.controllers.controllers import Controllers
+from replay.world.controllers.disruption import DisruptionController, Evictions
+from replay.world.controllers.node_lifecycle import NODE_KINDS, NodeLives
+from replay.world.controllers.taint_eviction import TaintEviction
 from replay.world.journal import Journal
-from replay.world.lives import Lives
+from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.kubelet.pressure import EvictionBackend, Pressure
+from replay.world.loop.inputs import Inputs
+from replay.world.loop.outcomes import Outcomes
 from replay.world.models import Models
-from replay.world.node_lives import NODE_KINDS, NodeLives
-from replay.world.outcomes import Outcomes
-from replay.world.pod_record import PodRecord
-from replay.world.pressure import EvictionBackend, Pressure
-from replay.world.taint_eviction import TaintEviction
 from replay.world.timeline import Action, Kind, Timeline
 from reprieve.kube.v1beta1 import (
     meta_pb2,

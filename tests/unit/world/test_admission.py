@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.world.admission import AdmissionError, PriorityAdmission
+from replay.world.api.admission import AdmissionError, PriorityAdmission
 from tests.unit.world.builders import World, create, create_pod, delete, make_class, make_pod
 
 

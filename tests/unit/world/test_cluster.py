@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from replay.world.cluster import Cluster
-from replay.world.conditions import set_node_condition, set_pod_condition
-from replay.world.pod_record import new_pod
+from replay.world.api.cluster import Cluster
+from replay.world.api.conditions import set_node_condition, set_pod_condition
+from replay.world.api.pod_record import new_pod
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.rpc.kube_fields import time_ns, timestamp
+from services.rpc.kube.fields import time_ns, timestamp
 from tests.unit.world.builders import (
     S,
     World,

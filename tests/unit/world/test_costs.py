@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from replay.world.loop.outcomes import Costs
 from replay.world.models import Models
-from replay.world.outcomes import Costs
 from replay.world.timeline import Timeline
 from tests.unit.world.builders import bind, unschedulable
 

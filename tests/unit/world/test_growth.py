@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.world.growth import Growth, Rising, UsageRule, parse_growth
-from replay.world.lookahead import HORIZON_NS, Bounds, Sources, look_again_ns, next_change_ns
+from replay.world.kubelet.annotations import Growth, Rising, UsageRule, parse_growth
+from replay.world.kubelet.look_ahead import (
+    HORIZON_NS,
+    Bounds,
+    Sources,
+    look_again_ns,
+    next_change_ns,
+)
 from services.kube.selector import LabelSelector, Operator, Requirement
 from tests.unit.world.builders import S, make_pod
 

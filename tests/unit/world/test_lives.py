@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from replay.world.api.pod_record import PodRecord
 from replay.world.models import Models
-from replay.world.pod_record import PodRecord
 from reprieve.eviction.v1beta1 import eviction_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
 

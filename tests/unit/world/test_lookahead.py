@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.world.lookahead import (
+from replay.world.kubelet.look_ahead import (
     HORIZON_NS,
     Amounts,
     Bounds,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from replay.world.controllers.taint_eviction import PodGarbageCollection
+from replay.world.loop.replay import End, Limits, Replay
 from replay.world.models import Models
-from replay.world.pod_gc import PodGarbageCollection
-from replay.world.replay import End, Limits, Replay
 from replay.world.timeline import Kind
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from replay.world.growth import UsageRule, parse_growth
+from replay.world.kubelet.annotations import UsageRule, parse_growth
+from replay.world.loop.replay import End, Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import End, Limits, Replay
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2

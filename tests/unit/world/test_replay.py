@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from replay.world import replay as loop
+from replay.world.loop import replay as loop
+from replay.world.loop.replay import End, Limits, LoopError, Replay
 from replay.world.models import Models
-from replay.world.replay import End, Limits, LoopError, Replay
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from replay.world.api.conditions import crash_backoff_ns, runs_again
 from replay.world.models import Models
-from replay.world.pod_status import crash_backoff_ns, runs_again
 from reprieve.kube.v1beta1 import pod_pb2
 from tests.unit.world.builders import S, World, create, create_pod, make_node, make_pod
 from tests.unit.world.workloads.builders import make_job, phases, place

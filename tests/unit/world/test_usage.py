@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from replay.world.lookahead import Bounds, next_change_ns
-from replay.world.pod_record import PodRecord
-from replay.world.usage import MEMORY, UsageProfiles
+from replay.world.api.pod_record import PodRecord
+from replay.world.kubelet.look_ahead import Bounds, next_change_ns
+from replay.world.kubelet.usage import MEMORY, UsageProfiles
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import S, make_node, make_pod
 

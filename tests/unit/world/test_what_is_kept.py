@@ -9,13 +9,12 @@ from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
 from replay.results.recorder import Recorder
-from replay.results.run_directory import RunDirectory
+from replay.results.run.directory import RunDirectory
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
-from replay.world.replay import Limits, Replay
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.telemetry.sampling import Sampling
-from services.telemetry.span import Delivery, Span
+from services.telemetry.span import Delivery, Sampling, Span
 from tests.unit.world.builders import (
     S,
     bind,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from services.kube.pod import Pod
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.snapshot import Snapshot
 
 COUNT, MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
 MODEL = "alibabacloud.com/gpu-card-model"

@@ -24,7 +24,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve_gpu_sharing.asked import COUNT, MILLI, MODEL
 from services.kube.requests import pod_requests
-from services.rpc.kube_spec import spec_from_message
+from services.rpc.kube.spec import spec_from_message
 
 _Kind = tuple[int, int, int, tuple[str, ...]]
 _RANDOM, _BEST_FIT, _FGD = "random", "best-fit", "fgd"

@@ -25,17 +25,17 @@ from reprieve_gpu_sharing.devices import (
 from reprieve_gpu_sharing.gradient import steepest
 from reprieve_gpu_sharing.workload import Workload
 from services.kube.pod import Pod
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PodColumnsPlugin,
     PreFiltered,
     ReservePlugin,
     Scope,
 )
-from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.stateful import Plain, StatefulPlugin
+from services.scheduler.core.plugin_api.stateful import Plain, StatefulPlugin
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _FRAGMENTATION = "fragmentation"

@@ -14,7 +14,7 @@ from functools import partial
 from services.queue.core.cluster_event import Happening, HintFunction, event_of
 from services.queue.core.hints import inter_pod_affinity, nodes, pod_topology_spread, volumes
 from services.queue.core.hints.objects import HintProfiles, hint
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 from services.queue.core.registrations import Registration
 
 

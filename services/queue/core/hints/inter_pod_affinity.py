@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.kube.affinity import PodAffinity, PodAffinityTerm
 from services.kube.node import Node
+from services.kube.selector import PodAffinity, PodAffinityTerm
 from services.queue.core.cluster_event import Happening
 from services.queue.core.hints.objects import AnyPod, pods, spec_of
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 _Terms = tuple[PodAffinityTerm, ...]
 

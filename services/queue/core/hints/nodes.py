@@ -7,9 +7,8 @@ noderesources/fit.go, each plugin's isSchedulableAfter functions.
 
 from __future__ import annotations
 
-from services.kube.host_ports import conflicts, host_ports
 from services.kube.node import Node
-from services.kube.requests import PODS, pod_requests
+from services.kube.requests import PODS, conflicts, host_ports, pod_requests
 from services.kube.taints import Taint, TaintEffect, repels, tolerated
 from services.queue.core.hints.objects import (
     AnyPod,
@@ -18,7 +17,7 @@ from services.queue.core.hints.objects import (
     profile_of,
     spec_of,
 )
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
 

@@ -13,10 +13,9 @@ from typing import Any
 from services.kube import storage
 from services.kube.node import Node
 from services.kube.pod import DEFAULT_SCHEDULER, Pod, PodSpec
-from services.kube.selector import NodeSelector
-from services.kube.spread import TopologySpreadConstraint
+from services.kube.selector import NodeSelector, TopologySpreadConstraint
 from services.queue.core.cluster_event import NODE, ClusterEvent, Happening, HintFunction
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 AnyPod = Pod | QueuedPod
 """An assigned pod, or the waiting one's own two versions."""

@@ -13,14 +13,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from services.kube.node import Node
-from services.kube.selector import LabelSelector, Operator, Requirement
-from services.kube.spread import (
+from services.kube.selector import (
+    LabelSelector,
     NodeInclusionPolicy,
+    Operator,
+    Requirement,
     TopologySpreadConstraint,
     UnsatisfiableAction,
 )
 from services.queue.core.hints.objects import AnyPod, HintProfiles, profile_of, spec_of
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 _Constraints = tuple[TopologySpreadConstraint, ...]
 

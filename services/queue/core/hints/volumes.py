@@ -35,7 +35,7 @@ from services.kube.volumes import (
     conflict,
 )
 from services.queue.core.hints.objects import AnyPod, spec_of
-from services.queue.core.pod import QueuedPod
+from services.queue.core.queued_pod import QueuedPod
 
 _MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
 _DRIVERS: dict[type, str] = {

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from services.kube.pod import Pod
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PostFilterPlugin,
     PreBindPlugin,
@@ -23,10 +22,10 @@ from services.scheduler.core.plugin import (
     ReservePlugin,
     Scope,
 )
-from services.scheduler.core.preemption.outcome import CannotHelp, Cause
+from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle
 from services.scheduler.core.preemption.pick import TieBreak
-from services.scheduler.core.preemption.view import FailedCycle
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 NOTHING_TO_DEALLOCATE = "no new claims to deallocate"

@@ -12,10 +12,10 @@ from collections.abc import Hashable
 import numpy as np
 
 from services.kube.pod import Pod
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.kernels import NODE_SCORE_MAX
-from services.scheduler.core.plugin import Scope, ScorePlugin
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.columns.kernels import NODE_SCORE_MAX
+from services.scheduler.core.plugin_api.plugin import Scope, ScorePlugin
+from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _MEBIBYTE = 1024 * 1024
 _LEAST_BYTES = 23 * _MEBIBYTE

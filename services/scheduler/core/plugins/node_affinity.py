@@ -13,17 +13,17 @@ from collections.abc import Hashable, Mapping
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     Normalization,
     PreFiltered,
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.plugin_args import NodeAffinityArgs
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.plugins.args import NodeAffinityArgs
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 
 _NOTHING_ADDED = NodeAffinityArgs()

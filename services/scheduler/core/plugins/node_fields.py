@@ -1,24 +1,36 @@
-"""The filters that compare one field: NodeName, NodePorts and NodeUnschedulable.
+"""The plugins that look at one field of a pod, such as NodeName and SchedulingGates.
 
 A pod that names its node fits no other, the host ports that it asks for must be free, and a
 cordoned node takes only pods that tolerate its taint.
 
 Source: kubernetes v1.34 plugins/nodename/node_name.go, nodeports/node_ports.go and
 nodeunschedulable/node_unschedulable.go.
+
+The plugins that look at the pod alone: SchedulingGates, PrioritySort and DefaultBinder.
+
+Source: kubernetes v1.34 plugins/schedulinggates/scheduling_gates.go, queuesort/priority_sort.go and
+defaultbinder/default_binder.go.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 
-from services.kube.host_ports import HostPort, conflicts, host_ports
 from services.kube.pod import Pod
+from services.kube.requests import HostPort, conflicts, host_ports
 from services.kube.taints import Taint, TaintEffect, tolerated
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
-from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
+    BindPlugin,
+    FilterPlugin,
+    PreEnqueuePlugin,
+    PreFiltered,
+    QueueSortPlugin,
+    Scope,
+)
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.status import SUCCESS, Code, Status
 
 _TAINT = Taint(key="node.kubernetes.io/unschedulable", effect=TaintEffect.NO_SCHEDULE)
 Ports = tuple[HostPort, ...]
@@ -116,3 +128,38 @@ class NodeUnschedulable(FilterPlugin[bool]):
         reason = "node(s) were unschedulable"
         code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         return Status(code=code_, plugin=self.name, reasons=(reason,))
+
+
+class DefaultBinder(BindPlugin):
+    """Binds."""
+
+    name = "DefaultBinder"
+
+    def bind(self, pod: Pod, node_name: str) -> Status:  # noqa: ARG002 - every pod, everywhere
+        """Have the edge bind the pod."""
+        return SUCCESS
+
+
+class SchedulingGates(PreEnqueuePlugin):
+    """Holds gated pods."""
+
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """Refuse while spec.schedulingGates has entries."""
+        gates = pod.spec.scheduling_gates
+        if not gates:
+            return None
+        reason = f"waiting for scheduling gates: [{' '.join(gates)}]"
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=self.name, reasons=(reason,))
+
+
+class PrioritySort(QueueSortPlugin):
+    """Orders activeQ by priority and queue time."""
+
+    name = "PrioritySort"
+
+    def sort_key(self, pod: Pod) -> bytes:  # noqa: ARG002 - the queue knows the priority
+        """Return an empty key: this is the queue's own order."""
+        return b""

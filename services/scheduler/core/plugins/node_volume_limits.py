@@ -12,19 +12,19 @@ from typing import NamedTuple
 from services.kube.pod import Pod
 from services.kube.storage import CsiNode
 from services.kube.volumes import ClaimSource, EphemeralSource
-from services.scheduler.core.catalog import Catalog
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import FilterPlugin, PreFiltered, Scope
+from services.scheduler.core.snapshot.catalog import Catalog
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
-from services.scheduler.core.volumes.attachable import (
+from services.scheduler.core.volumes.claims import (
     Attachable,
     UnusableError,
     attachable,
     attached,
+    base_key,
 )
-from services.scheduler.core.volumes.claims import base_key
 from services.scheduler.core.volumes.migration import migrated, migrated_plugins
 
 _FULL = 1

@@ -17,10 +17,8 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.storage import ClaimPhase, ClaimRef, PersistentVolume, PersistentVolumeClaim
 from services.kube.volumes import claim_names
-from services.scheduler.core.catalog import Catalog
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import (
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
     PreBindPlugin,
     PreFiltered,
@@ -28,9 +26,11 @@ from services.scheduler.core.plugin import (
     Scope,
     ScorePlugin,
 )
-from services.scheduler.core.plugin_args import VolumeBindingArgs
-from services.scheduler.core.snapshot import Snapshot
-from services.scheduler.core.stateful import Plain, StatefulPlugin
+from services.scheduler.core.plugin_api.stateful import Plain, StatefulPlugin
+from services.scheduler.core.plugins.args import VolumeBindingArgs
+from services.scheduler.core.snapshot.catalog import Catalog
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 from services.scheduler.core.volumes.claims import (
     SELECTED_NODE,
@@ -43,23 +43,21 @@ from services.scheduler.core.volumes.claims import (
 )
 from services.scheduler.core.volumes.matching import (
     Provision,
+    Reserved,
     class_of,
+    from_plain,
     is_of,
     matching_volume,
     provision,
     reaches,
+    rows_of,
+    stands,
+    to_plain,
 )
 from services.scheduler.core.volumes.migration import (
     TranslationError,
     affinity_on,
     translation_problem,
-)
-from services.scheduler.core.volumes.reserved import (
-    Reserved,
-    from_plain,
-    rows_of,
-    stands,
-    to_plain,
 )
 
 _NODE, _BIND, _SPACE, _GONE = 1, 2, 4, 8

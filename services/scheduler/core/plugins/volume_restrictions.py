@@ -21,10 +21,10 @@ from services.kube.volumes import (
     RbdImage,
     conflict,
 )
-from services.scheduler.core.columns import Int64s
-from services.scheduler.core.node_view import NodeView
-from services.scheduler.core.plugin import FilterPlugin, PreFiltered, Scope
-from services.scheduler.core.snapshot import Snapshot
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import FilterPlugin, PreFiltered, Scope
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status
 from services.scheduler.core.volumes.claims import ClaimUses, base_key, claim_of, not_found
 

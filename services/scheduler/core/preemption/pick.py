@@ -16,7 +16,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from services.scheduler.core.hashing import all_mixed, attempt_hash
+from services.scheduler.core.columns.hashing import all_mixed, attempt_hash
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.preemption.victims import Candidate, earliest_start_ns
 

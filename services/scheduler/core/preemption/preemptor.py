@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from services.kube.pod import Pod, PreemptionPolicy
-from services.scheduler.core.plugin import PostFilterPlugin, PreEnqueuePlugin
+from services.scheduler.core.plugin_api.plugin import PostFilterPlugin, PreEnqueuePlugin
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
     Cause,
+    FailedCycle,
     Judged,
     Nominate,
     PreemptionEvaluation,
@@ -28,7 +29,6 @@ from services.scheduler.core.preemption.pick import Picked, TieBreak, criteria_o
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.preemption.survey import CandidateSampling, pick_surveyed
 from services.scheduler.core.preemption.victims import Candidate, NonCandidate, select_victims
-from services.scheduler.core.preemption.view import FailedCycle
 from services.scheduler.core.status import Code, Status
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"

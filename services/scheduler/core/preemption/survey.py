@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from services.kube.value import value
-from services.scheduler.core import reprieve
+from services.scheduler.core.preemption import reprieve
 from services.scheduler.core.preemption.pick import CRITERIA_ORDER, DecidedBy, TieBreak
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.status import Status

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from services.kube.budget import PodDisruptionBudget
 from services.kube.pod import Pod
+from services.kube.workloads import PodDisruptionBudget
 from services.scheduler.core.preemption.rules import PreemptionRules
 from services.scheduler.core.status import Code, Status
 

@@ -10,9 +10,8 @@ import pytest
 from services.eviction.core.observations import MemoryStats
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold, ThresholdValue
-from services.eviction.host import killer
-from services.eviction.host.cgroups import Cgroup, CgroupError, Memory
-from services.eviction.host.notifier import crossing
+from services.eviction.host import pods
+from services.eviction.host.cgroups import Cgroup, CgroupError, Memory, crossing
 from services.kube.quantity import parse
 from tests.unit.eviction.host.folders import MIB, v2
 
@@ -38,7 +37,7 @@ def test_the_usage_to_be_told_of_leaves_the_thresholds_amount(
 @pytest.mark.parametrize(("grace_s", "most_s"), [(0, 10), (4, 10), (11, 16), (30, 45)])
 def test_a_kill_takes_one_and_a_half_grace_periods_at_most(grace_s: int, most_s: int) -> None:
     """And 10 s at least."""
-    assert killer.timeout_s(grace_s) == most_s
+    assert pods.timeout_s(grace_s) == most_s
 
 
 def test_nothing_outside_the_root_is_touched(tmp_path: Path) -> None:
@@ -48,7 +47,7 @@ def test_nothing_outside_the_root_is_touched(tmp_path: Path) -> None:
     (root.path / "link").symlink_to(elsewhere)
     for path in (elsewhere, root.path, root.path / "link", root.path / ".." / "elsewhere"):
         with pytest.raises(CgroupError, match="nothing is touched"):
-            killer.kill(Cgroup(path, root.version), root, 0)
+            pods.kill(Cgroup(path, root.version), root, 0)
 
 
 def test_this_process_and_the_first_are_never_signalled(tmp_path: Path) -> None:
@@ -56,7 +55,7 @@ def test_this_process_and_the_first_are_never_signalled(tmp_path: Path) -> None:
     root = Cgroup.open(v2(tmp_path, usage=0, inactive=0))
     pod = v2(tmp_path / "pod", usage=0, inactive=0, pids=f"1\n{os.getpid()}\n")
     moments = iter(range(100))
-    ended = killer.kill(
+    ended = pods.kill(
         Cgroup(pod, root.version),
         root,
         1,
@@ -70,4 +69,4 @@ def test_a_group_without_processes_is_ended_at_once(tmp_path: Path) -> None:
     """Nobody is waited for."""
     root = Cgroup.open(v2(tmp_path, usage=0, inactive=0))
     pod = v2(tmp_path / "pod", usage=0, inactive=0)
-    assert killer.kill(Cgroup(pod, root.version), root, 30)
+    assert pods.kill(Cgroup(pod, root.version), root, 30)

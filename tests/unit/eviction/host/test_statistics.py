@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 
 from services.eviction.core.pod import EvictionContainer, EvictionPod
-from services.eviction.host.cgroups import Cgroup, CgroupError, Memory, Version
-from services.eviction.host.machine import Machine, file_system, group_memory
+from services.eviction.host.cgroups import (
+    Cgroup,
+    CgroupError,
+    Machine,
+    Memory,
+    Version,
+    file_system,
+    group_memory,
+)
 from services.eviction.host.pods import running_pods, uid_of, usage
 from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v1, v2
 

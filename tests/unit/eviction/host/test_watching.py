@@ -11,9 +11,7 @@ import pytest
 from services.eviction.core.config import EvictionConfig
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host import watch
-from services.eviction.host.cgroups import Cgroup
-from services.eviction.host.machine import Machine
-from services.eviction.host.notifier import EventNotifier, open_notifier
+from services.eviction.host.cgroups import Cgroup, EventNotifier, Machine, open_notifier
 from services.eviction.host.watch import Report, Settings, Watch, Woken
 from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v2
 

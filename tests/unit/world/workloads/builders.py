@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.world.pod_record import PodRecord
+from replay.world.api.pod_record import PodRecord
 from replay.world.timeline import Kind
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import World

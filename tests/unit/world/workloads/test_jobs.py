@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replay.world.workloads.job_state import TRACKING
+from replay.world.controllers.job_state import TRACKING
 from reprieve.kube.v1beta1 import workloads_pb2
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_pod, update
 from tests.unit.world.workloads.builders import end, make_cron_job, make_job, phases, place

@@ -1,0 +1,1 @@
+"""The commands of `reprieve`, a module each or for a few that belong together."""

@@ -1,0 +1,151 @@
+"""`reprieve examples`, `protos` and `demo`: what comes with Reprieve, written or replayed.
+
+`reprieve models`: list what a replay assumes where a trace does not say.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from replay.bundled import bundled
+from replay.cli.errors import REFUSED, ExitError, refusing
+from replay.cli.parameters import FOLDER, output_option
+from replay.world.models import MODELS, OFF, Models
+
+_MADE = frozenset({"__pycache__", "node_modules"})
+"""Folders that using an example in place leaves in it."""
+
+
+_OUTPUT = click.option(
+    "-o",
+    "--output",
+    "folder",
+    type=FOLDER,
+    required=True,
+    help="The folder, which is made where it is missing.",
+)
+_FORCE = click.option("--force", is_flag=True, help="Replace files that are there.")
+
+
+@click.command(name="examples")
+@_OUTPUT
+@_FORCE
+def examples_command(*, folder: Path, force: bool) -> None:
+    """Write the examples into a folder: traces, a recording, plugins, an extender.
+
+    The tour (docs/tour.md) begins with this.
+
+    \b
+    Examples:
+      reprieve examples -o examples
+      reprieve replay examples/traces/four-tiers.ktr
+    """
+    _write(bundled("examples"), folder, force=force)
+
+
+@click.command(name="protos")
+@_OUTPUT
+@_FORCE
+def protos_command(*, folder: Path, force: bool) -> None:
+    """Write the .proto files, with what buf needs to generate code from them.
+
+    A service that implements one of the contracts takes the place of ours in a replay
+    (docs/write-a-scheduler.md). v1beta1.binpb is the same as a FileDescriptorSet.
+
+    \b
+    Examples:
+      reprieve protos -o protos
+      protoc -I protos --go_out=. $(cd protos && find reprieve -name '*.proto')
+      buf generate protos --template protos/buf.gen.yaml
+    """
+    _write(bundled("protos"), folder, force=force)
+
+
+def _write(source: Path, folder: Path, *, force: bool) -> None:
+    wanted = {path: folder / path.relative_to(source) for path in _files(source)}
+    taken = [path for path in wanted.values() if path.exists()]
+    if taken and not force:
+        more = f", and {len(taken) - 1} others" if len(taken) > 1 else ""
+        raise ExitError(REFUSED, f"{taken[0]} is there{more}: name another folder, or give --force")
+    with refusing(OSError):
+        for path, target in wanted.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            click.echo(target)
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if path.name not in _MADE and path.suffix != ".egg-info":
+                yield from _files(path)
+        elif path.suffix not in {".pyc", ".nbc", ".nbi"}:
+            yield path
+
+
+@click.command(name="demo")
+@click.option(
+    "--run",
+    type=FOLDER,
+    default=Path("runs/demo"),
+    show_default=True,
+    help="Where to leave the results; a former run is replaced.",
+)
+def demo_command(*, run: Path) -> None:
+    """Replay the preemption of an nginx pod, and show its pods as `kubectl get pods -w` would.
+
+    A pod of class high-priority asks for 5 cores and meets an nginx pod with 4 on a node of 6. The
+    trace is one of those that `reprieve examples` writes.
+    """
+    from replay.cli.commands.get import command as get_command  # noqa: PLC0415 - loaded when needed
+    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - loaded when needed
+
+    trace = bundled("examples") / "traces" / "nginx-preemption.jsonl"
+    for name, step, arguments in (
+        ("replay", replay_command, [str(trace), "--run", str(run), "--force"]),
+        ("get", get_command, ["pods", str(run), "-w", "-o", "wide"]),
+    ):
+        click.echo(f"$ reprieve {name} {shlex.join(arguments)}")
+        step.main(arguments, prog_name=f"reprieve {name}", standalone_mode=False)
+
+
+@click.command(name="models")
+@output_option("table", "json")
+def models_command(*, output: str) -> None:
+    """List the models: their names, their defaults, what "off" means, and where they come from.
+
+    A recorded value always stands before a model's. A value is given to a replay by --model.
+
+    \b
+    Examples:
+      reprieve models
+      reprieve replay cluster.yaml --model start-delay=2s --model pod-gc=off
+    """
+    defaults = Models()
+    rows = [
+        {
+            "name": model.name,
+            "default": model.shown(defaults),
+            "meaning": model.meaning,
+            "off": model.when_off,
+            "source": model.source,
+        }
+        for model in MODELS.values()
+    ]
+    if output == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("NAME", "DEFAULT", "WHAT", OFF.upper(), "SOURCE"):
+        table.add_column(title, overflow="fold", no_wrap=title in {"NAME", "DEFAULT"})
+    for row in rows:
+        table.add_row(*row.values())
+    Console().print(table)

@@ -1,0 +1,166 @@
+"""`reprieve sweep`: a grid of replays, one table and one plot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
+from replay.cli.parameters import FOLDER
+from replay.cli.progress import counted
+from replay.errors import RunError
+from replay.whatif.figures import FIGURES
+from replay.whatif.sweep import Axis, Cell, Finished, GridError, cells, parse_axis, run_sweep
+from replay.whatif.sweep_table import Row, cells_csv, plot, table, table_csv
+
+_SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
+_PROBLEMS_SHOWN = 3
+
+
+@click.command(name="sweep", context_settings={"ignore_unknown_options": False})
+@click.argument("replay", metavar="TRACE... [-- REPLAY OPTIONS]", nargs=-1, required=True)
+@click.option(
+    "--over",
+    "axes",
+    required=True,
+    multiple=True,
+    metavar="NAME=VALUES",
+    help="An axis: an option of replay, as in seed=1..10 or scheduler-config=a.yaml,b.yaml, or an "
+    "override, as in set:priorityClass.batch.value=0,50,100. Can be given again.",
+)
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=FOLDER,
+    help="The sweep's folder; one that is there already is gone on with.",
+)
+@click.option(
+    "--figure",
+    "figures",
+    multiple=True,
+    metavar="FIGURE",
+    help="A figure to show, such as preempted or allocated{resource=cpu}; the first is plotted. "
+    "The tables in the folder have all of them.",
+)
+@click.option(
+    "--workers",
+    default=os.cpu_count() or 1,
+    show_default="one a core",
+    type=click.IntRange(1, 1024),
+    help="Replays at the same time on this machine; each starts its own services.",
+)
+@click.option(
+    "--dask",
+    default="",
+    metavar="ADDRESS",
+    help='Run on the Dask cluster of this scheduler, such as tcp://host:8786 ("reprieve[sweep]").',
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress.")
+@refusing(GridError, RunError)
+def command(
+    *,
+    replay: tuple[str, ...],
+    axes: tuple[str, ...],
+    output: Path,
+    figures: tuple[str, ...],
+    workers: int,
+    dask: str,
+    quiet: bool,
+) -> None:
+    """Replay a trace at every point of a grid, and compare what comes of it.
+
+    What stands behind `--` goes to each replay. A sweep that was interrupted, or has got more
+    values, goes on with what it has. Figures are averaged over seeds, where seed is an axis.
+    The folder gets table.csv, cells.csv, plot.svg, and each run's directory under cells/.
+
+    \b
+    Examples:
+      reprieve sweep cluster.ktr --over seed=1..10 -o out
+      reprieve sweep cluster.ktr --over set:priorityClass.batch.value=0,50,100 -o out
+      reprieve sweep nodes.csv pods.csv --over scheduler-config=a.yaml,b.yaml --over seed=1..10 \\
+          -o out --figure allocated{resource=cpu} -- --no-eviction --until 1h
+    """
+    shown = figures or _SHOWN
+    for name in shown:
+        if name.partition("{")[0] not in FIGURES:
+            raise click.UsageError(f"{name!r} is no figure; there are {', '.join(FIGURES)}")
+    grid = _grid([parse_axis(each) for each in axes], replay)
+    finished = _run(output, grid, workers, dask, quiet=quiet)
+    rows = table(finished)
+    _refuse_unknown(shown, rows)
+    (output / "cells.csv").write_text(cells_csv(finished), encoding="utf-8")
+    (output / "table.csv").write_text(table_csv(rows), encoding="utf-8")
+    unit = FIGURES[shown[0].partition("{")[0]].unit
+    (output / "plot.svg").write_text(plot(rows, shown[0], unit), encoding="utf-8")
+    _print(rows, shown, Console())
+    _tell_problems(finished)
+
+
+def _grid(axes: Sequence[Axis], replay: Sequence[str]) -> list[Cell]:
+    """Return the cells; each one's command line is looked at before any is run."""
+    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+
+    grid = list(cells(axes, replay))
+    for cell in grid:
+        replay_command.make_context("replay", list(cell.arguments))
+    return grid
+
+
+def _run(
+    output: Path, grid: Sequence[Cell], workers: int, dask: str, *, quiet: bool
+) -> list[Finished]:
+    with counted("replays", quiet=quiet) as shown:
+        return run_sweep(
+            output,
+            grid,
+            workers=workers,
+            dask=dask,
+            report=lambda _finished, ended, total: shown(ended, total),
+        )
+
+
+def _refuse_unknown(shown: Sequence[str], rows: Sequence[Row]) -> None:
+    known = dict.fromkeys(name for row in rows for name in row.figures)
+    for name in shown:
+        if known and name not in known:
+            raise ExitError(REFUSED, f"{name!r} is no figure; there are {', '.join(known)}")
+
+
+def _print(rows: Sequence[Row], shown: Sequence[str], console: Console) -> None:
+    grid = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
+    for axis, _ in rows[0].place:
+        grid.add_column(axis.removeprefix("set:"), overflow="fold")
+    grid.add_column("RUNS", justify="right")
+    for name in shown:
+        grid.add_column(name, justify="right", overflow="fold")
+    for row in rows:
+        runs = max((each.count for each in row.figures.values()), default=0)
+        cells_ = [
+            f"{row.figures[name].mean:,.5g} ± {row.figures[name].deviation:,.2g}"
+            if name in row.figures
+            else "-"
+            for name in shown
+        ]
+        grid.add_row(*(value for _, value in row.place), str(runs), *cells_)
+    console.print(grid)
+
+
+def _tell_problems(finished: Sequence[Finished]) -> None:
+    failed = [each for each in finished if each.problem]
+    if not failed:
+        return
+    told = [
+        f"{', '.join(f'{axis}={value}' for axis, value in each.cell.place)}: {each.problem}"
+        for each in failed[:_PROBLEMS_SHOWN]
+    ]
+    more = len(failed) - len(told)
+    told += [f"and {more:,} more"] if more > 0 else []
+    raise ExitError(
+        FAILED, f"{len(failed):,} of {len(finished):,} replays failed\n" + "\n".join(told)
+    )

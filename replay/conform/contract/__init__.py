@@ -1,0 +1,1 @@
+"""Checks of a service against the contract, by levels."""

@@ -1,0 +1,329 @@
+"""Checks of a service against the contract, by levels: what a check is, and what became of each.
+
+A check is a function of a client. It passes, fails in one sentence, or finds a part of the contract
+that the service does not serve. A level is reached where all checks up to it pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from replay.backends.stream import describe
+from replay.errors import BackendError
+from replay.world.answers import AnswerError
+from reprieve.session.v1beta1 import session_pb2
+from services.rpc.parts import merged
+
+DEADLINE_S = 20
+PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
+MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence"})
+"""Fields in which equal answers may differ: wall time, and which request's they are."""
+_UNREACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_SHOWN = 120
+
+
+class CheckError(Exception):
+    """What a service does otherwise than the contract says, in one sentence."""
+
+
+class NotServedError(Exception):
+    """A part of the contract that the service says it does not serve."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A named check of a level; `run` raises CheckError, NotServedError or what a call raises."""
+
+    level: int
+    run: Callable[[Client], None]
+
+    @property
+    def name(self) -> str:
+        """Return what a service does that passes."""
+        return self.run.__name__.replace("_", " ")
+
+
+class Checks(list[Check]):
+    """Checks in the order in which they are run within their levels."""
+
+    def level(self, level: int) -> Callable[[Callable[[Client], None]], Callable[[Client], None]]:
+        """Return what adds a function as a check of that level."""
+
+        def add(run: Callable[[Client], None]) -> Callable[[Client], None]:
+            self.append(Check(level, run))
+            return run
+
+        return add
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What a service of a level does, and which commands of Reprieve that is enough for."""
+
+    title: str
+    serves: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One service's part of the contract.
+
+    `method` carries out requests that count; "Streaming" before it names its stream. `look` checks
+    an answer by its request and all that were sent. `story` are requests of a new session, each
+    later than the one before; `malformed` are others, by the path of the field that is wrong.
+    """
+
+    service: str
+    stub: Callable[[grpc.Channel], Any]
+    create: Callable[[], Any]
+    method: str
+    state: Callable[[], Any]
+    look: Callable[[Any, Any, Sequence[Any]], None]
+    story: Callable[[], list[Any]]
+    malformed: Callable[[], dict[str, Any]]
+    levels: Sequence[Level]
+    checks: Sequence[Check]
+
+
+class Client:
+    """What checks call a service by; `close` deletes the sessions that they leave."""
+
+    def __init__(self, contract: Contract, channel: grpc.Channel) -> None:
+        self.contract = contract
+        self.stub = contract.stub(channel)
+        self._names: list[str] = []
+
+    def call(self, method: str, request: Any) -> Any:
+        """Return the answer to one request, or to an iterator of them."""
+        return getattr(self.stub, method)(request, timeout=DEADLINE_S)
+
+    def session(self, request: Message | None = None) -> Session:
+        """Create a session, by `request` where it is not the contract's usual one."""
+        return self.opened(self.call("CreateSession", request or self.contract.create()), ())
+
+    def opened(self, opened: Any, sent: Iterable[Any]) -> Session:
+        """Return a session that the service has answered, with what was `sent` before."""
+        expect("session is set", bool(opened.session), wanted=True)
+        self._names.append(opened.session)
+        return Session(self, opened, sent)
+
+    def delete(self, name: str) -> None:
+        """Delete a session."""
+        self.call("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
+
+    def close(self) -> None:
+        """Delete the sessions that are left."""
+        for name in self._names:
+            with contextlib.suppress(grpc.RpcError):
+                self.delete(name)
+        self._names.clear()
+
+
+class Session:
+    """A session: requests in their order, each answer checked."""
+
+    def __init__(self, client: Client, opened: Any, sent: Iterable[Any]) -> None:
+        self.client = client
+        self.opened = opened
+        self.name: str = opened.session
+        self.sequence = 0
+        self._sent = list(sent)
+
+    def stamped(self, request: Any, sequence: int | None = None) -> Any:
+        """Return the request with the session's stamp, under the next number or another one."""
+        copy = type(request)()
+        copy.CopyFrom(request)
+        copy.stamp.session = self.name
+        copy.stamp.sequence = self.sequence + 1 if sequence is None else sequence
+        return copy
+
+    def send(self, request: Any) -> Any:
+        """Return the answer to the next request."""
+        stamped = self.stamped(request)
+        return self.taken(stamped, self.client.call(self.client.contract.method, stamped))
+
+    def taken(self, request: Any, answer: Any) -> Any:
+        """Check the answer to the next request and return it."""
+        self.sequence += 1
+        expect("sequence", answer.sequence, self.sequence)
+        self._sent.append(request)
+        self.client.contract.look(request, answer, self._sent)
+        return answer
+
+    def read(self, method: str, request: Any, whole: Any) -> Any:
+        """Return the merged parts that a read answers."""
+        request.stamp.session = self.name
+        return merged(self.client.call(method, request), whole)
+
+    def state(self) -> Any:
+        """Return what GetState answers."""
+        return self.read("GetState", session_pb2.GetStateRequest(), self.client.contract.state())
+
+    def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
+        """Return the session saved."""
+        stamp = session_pb2.Stamp(session=self.name)
+        request = session_pb2.CheckpointSessionRequest(stamp=stamp)
+        return list(self.client.call("CheckpointSession", request))
+
+    def restored(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> Session:
+        """Return the new session that a checkpoint makes."""
+        return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self._sent)
+
+
+def expect(field: str, seen: object, wanted: object) -> None:
+    """Raise CheckError where a field's value is not the one that is wanted."""
+    if seen != wanted:
+        raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
+
+
+def only(field: str, values: Iterable[Any]) -> Any:
+    """Return the one entry of a field. Raises CheckError where there is another number of them."""
+    listed = list(values)
+    expect(f"the number of {field}", len(listed), 1)
+    return listed[0]
+
+
+def expect_same(what: str, seen: Message, wanted: Message) -> None:
+    """Raise CheckError where messages differ in anything but what is measured."""
+    one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
+    found = _difference("", one, other)
+    if found:
+        raise CheckError(f"{what}: {found}")
+
+
+def refused(
+    call: Callable[[], object], code: str, reason: str, field: str = "", **metadata: str
+) -> None:
+    """Raise CheckError where a call is not refused so; `field` begins the path that is named."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        said = error.code().name if isinstance(error, grpc.Call) else str(error)
+        if said == "UNIMPLEMENTED":
+            raise
+        expect("the status", said, code)
+        info, bad = _details(error)
+        expect("ErrorInfo.reason", info.reason, reason)
+        for name, value in metadata.items():
+            expect(f"ErrorInfo.metadata[{name}]", info.metadata.get(name), value)
+        paths = [each.field for each in bad.field_violations]
+        if field and not any(path.startswith(field) for path in paths):
+            raise CheckError(f"BadRequest names {paths}, expected {field}") from None
+    else:
+        raise CheckError(f"the request is accepted, expected {code} with {reason}")
+
+
+def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
+    info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+    with contextlib.suppress(ValueError):  # details of another status
+        status = rpc_status.from_call(error)
+        for detail in status.details if status is not None else ():
+            _ = detail.Unpack(info) or detail.Unpack(bad)
+    return info, bad
+
+
+def _difference(path: str, seen: Any, wanted: Any) -> str:
+    """Return where values as in JSON differ first, "" where they do not."""
+    if isinstance(seen, dict) and isinstance(wanted, dict):
+        keys = sorted({*seen, *wanted} - MEASURED)
+        pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), wanted.get(key)) for key in keys]
+    elif isinstance(seen, list) and isinstance(wanted, list) and len(seen) == len(wanted):
+        both = enumerate(zip(seen, wanted, strict=True))
+        pairs = [(f"{path}[{index}]", one, other) for index, (one, other) in both]
+    else:
+        return "" if seen == wanted else f"{path} is {_short(seen)}, expected {_short(wanted)}"
+    return next(filter(None, (_difference(*each) for each in pairs)), "")
+
+
+def _short(value: object) -> str:
+    text = "absent" if value is None else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a check; `why` says what was expected and what came."""
+
+    level: int
+    check: str
+    result: str
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return it for a table."""
+        return f"{self.result}: {self.why}" if self.result == FAILED else self.result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What became of all checks of the service at an address."""
+
+    address: str
+    contract: Contract
+    results: Sequence[Result]
+
+    @property
+    def level(self) -> int:
+        """Return the highest level reached, 0 for none."""
+        missed = [each.level for each in self.results if each.result != PASSED]
+        return min(missed, default=len(self.contract.levels) + 1) - 1
+
+    @property
+    def sentence(self) -> str:
+        """Return what it comes to, for people."""
+        contract = f"the {self.contract.service} contract"
+        if not self.level:
+            return f"{self.address} does not reach level 1 of {contract}"
+        serves = self.contract.levels[self.level - 1].serves
+        return f"{self.address} reaches level {self.level} of {contract}: it serves {serves}"
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "address": self.address,
+            "contract": self.contract.service,
+            "level": self.level,
+            "levels": [asdict(each) for each in self.contract.levels],
+            "checks": [asdict(each) for each in self.results],
+        }
+
+
+def run_checks(contract: Contract, channel: grpc.Channel, address: str) -> Report:
+    """Run all checks of a contract. Raises BackendError where nobody answers."""
+    client = Client(contract, channel)
+    try:
+        client.delete("nobody's")
+    except grpc.RpcError as error:
+        if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
+            text = f"the {contract.service} at {address} answers {describe(error)}"
+            raise BackendError(text) from error
+    results = [_result(each, client) for each in sorted(contract.checks, key=lambda it: it.level)]
+    return Report(address=address, contract=contract, results=results)
+
+
+def _result(check: Check, client: Client) -> Result:
+    result, why = PASSED, ""
+    try:
+        check.run(client)
+    except (CheckError, AnswerError) as error:
+        result, why = FAILED, str(error)
+    except (LookupError, ValueError) as error:
+        result, why = FAILED, f"the answer lacks what was expected: {error!r}"
+    except NotServedError as error:
+        result, why = NOT_SERVED, str(error)
+    except grpc.RpcError as error:
+        unserved = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
+        result, why = NOT_SERVED if unserved else FAILED, f"the service answers {describe(error)}"
+    finally:
+        client.close()
+    return Result(level=check.level, check=check.name, result=result, why=why)

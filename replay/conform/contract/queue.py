@@ -1,0 +1,397 @@
+"""What a scheduling queue must do, by its answers; configurations name what they depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from google.protobuf.empty_pb2 import Empty
+
+from replay.conform.contract.checks import (
+    CheckError,
+    Client,
+    Contract,
+    Level,
+    NotServedError,
+    Session,
+    expect,
+    expect_same,
+    only,
+)
+from replay.conform.contract.sessions import session_checks
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
+from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2_grpc
+from reprieve.queue.v1beta1 import queue_service_pb2 as pb
+from reprieve.queue.v1beta1.queue_pb2 import Operation
+from reprieve.session.v1beta1.session_pb2 import PopId
+
+SECOND_NS = 1_000_000_000
+BACKOFF_S = 4
+HEADS = 10
+PLUGIN = "Fit"
+APPLIED, WOULD_BLOCK = queue_pb2.OUTCOME_CODE_APPLIED, queue_pb2.OUTCOME_CODE_WOULD_BLOCK
+NOT_NEXT, UNKNOWN_POP = queue_pb2.OUTCOME_CODE_NOT_NEXT, queue_pb2.OUTCOME_CODE_UNKNOWN_POP
+CHECKS = session_checks(stream_level=3)
+POP = queue_pb2.Pop()
+
+
+def pod(name: str, priority: int = 0) -> pod_pb2.Pod:
+    """Return a pending pod."""
+    meta = meta_pb2.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}")
+    return pod_pb2.Pod(metadata=meta, spec=pod_pb2.PodSpec(priority=priority))
+
+
+def ref(name: str) -> meta_pb2.ObjectReference:
+    """Return what names a pod."""
+    return meta_pb2.ObjectReference(kind="Pod", namespace="default", name=name, uid=f"uid-{name}")
+
+
+def at(second: float, **operation: Any) -> Operation:
+    """Return an operation at its time."""
+    return Operation(at_ns=int(second * SECOND_NS), **operation)
+
+
+def add(name: str, priority: int = 0, second: float = 0, **more: Any) -> Operation:
+    """Return the operation that adds a pod."""
+    return at(second, add=queue_pb2.Add(pod=pod(name, priority), **more))
+
+
+def commit(name: str, cycle: int, second: float = 0) -> Operation:
+    """Return the operation that takes exactly this pod."""
+    return at(second, commit_pop=queue_pb2.CommitPop(pop=PopId(uid=f"uid-{name}", cycle=cycle)))
+
+
+def give_back(name: str, cycle: int, second: float = 0) -> Operation:
+    """Return the operation that gives a pod back which PLUGIN has refused."""
+    failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
+    pop = PopId(uid=f"uid-{name}", cycle=cycle)
+    return at(second, add_unschedulable=queue_pb2.AddUnschedulable(pop=pop, failure=failure))
+
+
+def move(label: str, second: float) -> Operation:
+    """Return the operation that reports an event."""
+    return at(second, move=queue_pb2.Move(event=queue_pb2.ClusterEvent(label=label)))
+
+
+def _waiting(client: Client) -> Session:
+    """Return a session whose pods wait for nodes, and then for the end of their backoff."""
+    config = queue_pb2.QueueConfig(
+        initial_backoff_ns=BACKOFF_S * SECOND_NS,
+        max_backoff_ns=10 * SECOND_NS,
+        pop_from_backoff_q=False,
+        hints=[queue_pb2.HintRegistration(plugin=PLUGIN, event="NodeAdd")],
+    )
+    return client.session(pb.CreateSessionRequest(config=config))
+
+
+def _apply(session: Session, *operations: Operation, heads: int = HEADS) -> pb.ApplyResponse:
+    answer: pb.ApplyResponse = session.send(pb.ApplyRequest(operations=operations, heads=heads))
+    return answer
+
+
+def _done(session: Session, *operations: Operation) -> pb.ApplyResponse:
+    """Return the answer to operations which must plainly be applied."""
+    answer = _apply(session, *operations)
+    expect("applied", answer.applied, len(operations))
+    expect("results of what is plainly applied", len(answer.results), 0)
+    return answer
+
+
+def _heads(session: Session, *operations: Operation) -> list[tuple[str, int, int]]:
+    """Return the heads after operations which must plainly be applied."""
+    return _shown(_done(session, *operations))
+
+
+def _shown(answer: pb.ApplyResponse) -> list[tuple[str, int, int]]:
+    """Return name, cycle and attempt of each head."""
+    heads = answer.heads
+    return [(each.pop.uid.removeprefix("uid-"), each.pop.cycle, each.attempts) for each in heads]
+
+
+def _popped(session: Session, second: float = 0) -> tuple[str, int, int] | None:
+    """Pop, and return name, cycle and attempt of the pod, None where there was none."""
+    result = only("results", _apply(session, at(second, pop=POP)).results)
+    if result.code == WOULD_BLOCK:
+        return None
+    expect("results[0].code", result.code, APPLIED)
+    return _shown(pb.ApplyResponse(heads=[result.popped]))[0]
+
+
+@CHECKS.level(1)
+def pops_by_priority_and_age(client: Client) -> None:
+    """Check pops, the heads that announce them, and sort_key."""
+    session = client.session()
+    expect("a pop of an empty queue", _popped(session), None)
+    added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
+    wanted = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
+    expect("heads", _heads(session, *added), wanted)
+    expect("pops", [_popped(session, 4) for _ in range(5)], [*wanted, None])
+    keyed = client.session()
+    added = [add("a", 9, 0, sort_key=b"z"), add("b", 0, 0, sort_key=b"k")]
+    expect("heads by sort_key", _heads(keyed, *added), [("b", 1, 1), ("a", 2, 1)])
+
+
+@CHECKS.level(1)
+def forgets_pods_that_have_gone(client: Client) -> None:
+    """Check pods that wait, are popped or unknown, and one that is updated."""
+    session = client.session()
+    _done(session, add("a"), add("b", 1), add("c"))
+    higher = queue_pb2.Update(old_pod=pod("c"), pod=pod("c", 9))
+    heads = _heads(session, at(1, update=higher), at(1, delete_pod=ref("b")))
+    expect("heads", heads, [("c", 1, 1), ("a", 2, 1)])
+    expect("a pop", _popped(session, 1), ("c", 1, 1))
+    popped, unknown = PopId(uid="uid-c", cycle=1), PopId(uid="uid-x", cycle=1)
+    ended = [at(1, done=popped), at(1, done=unknown), at(1, delete_pod=ref("c"))]
+    answer = _apply(session, *ended, at(1, delete_pod=ref("x")))
+    expect("applied, with what is unknown", answer.applied, 4)
+    expect("heads", _shown(answer), [("a", 2, 1)])
+
+
+@CHECKS.level(2)
+def waits_for_an_event_and_for_its_backoff(client: Client) -> None:
+    """Check that only an event of its plugin moves a pod, and its backoff grows by attempts."""
+    session, second = _waiting(client), 0
+    _done(session, add("a"))
+    for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
+        expect("a pop", _popped(session, second), ("a", attempt, attempt))
+        _done(session, give_back("a", attempt, second))
+        heads = _heads(session, move("PodDelete", second))
+        expect("heads after an event that helps nobody", heads, [])
+        answer = _done(session, move("NodeAdd", second))
+        expect("heads while the pod backs off", _shown(answer), [])
+        due_ns = (second + backoff_s) * SECOND_NS
+        if not due_ns <= answer.next_wakeup_ns <= due_ns + SECOND_NS:
+            seen = answer.next_wakeup_ns
+            raise CheckError(f"next_wakeup_ns is {seen}, expected the first tick after {due_ns}")
+        early = second + backoff_s - 1
+        heads = _heads(session, at(early, flush_backoff=Empty()))
+        expect("heads before the backoff has ended", heads, [])
+        second += backoff_s + 1
+        heads = _heads(session, at(second, flush_backoff=Empty()))
+        expect("heads after the backoff", heads, [("a", attempt + 1, attempt + 1)])
+
+
+@CHECKS.level(2)
+def heeds_an_event_during_an_attempt(client: Client) -> None:
+    """Check that a pod refused after the event that helps it does not wait for another."""
+    session = _waiting(client)
+    _done(session, add("a"))
+    _popped(session)
+    _done(session, move("NodeAdd", 1), give_back("a", 1, 2))
+    expect("heads", _heads(session, at(30, flush_backoff=Empty())), [("a", 2, 2)])
+
+
+@CHECKS.level(2)
+def moves_leftovers_and_what_is_activated(client: Client) -> None:
+    """Check pods that are moved after max_unschedulable_ns, or at once."""
+    session = _waiting(client)
+    _done(session, add("a"), commit("a", 1), give_back("a", 1))
+    heads = _heads(session, at(290, flush_leftover=Empty()))
+    expect("heads before five minutes", heads, [])
+    heads = _heads(session, at(330, flush_leftover=Empty()), at(330, flush_backoff=Empty()))
+    expect("heads after five minutes", heads, [("a", 2, 2)])
+    _done(session, commit("a", 2, 331), give_back("a", 2, 331))
+    heads = _heads(session, at(331, activate=queue_pb2.Activate(pods=[ref("a")])))
+    expect("heads after Activate", heads, [("a", 3, 3)])
+
+
+@CHECKS.level(3)
+def commits_a_pop_only_if_it_is_next(client: Client) -> None:
+    """Check uid and cycle, and that nothing after it in the batch is applied."""
+    session = client.session()
+    before = _done(session, add("a", 9), add("b"), add("c"))
+    for wrong in (commit("b", 1), commit("a", 2)):
+        answer = _apply(session, wrong, add("x", 99))
+        expect("applied", answer.applied, 0)
+        codes = [(each.index, each.code) for each in answer.results]
+        expect("results", codes, [(0, NOT_NEXT)])
+        expect("heads", _shown(answer), _shown(before))
+    answer = _apply(session, commit("a", 1), commit("c", 2), commit("b", 2))
+    expect("applied", answer.applied, 1)
+    expect("heads after a part of a batch", _shown(answer), [("b", 2, 1), ("c", 3, 1)])
+    result = only("results", _apply(session, give_back("b", 1)).results)
+    expect("results[0].code of a pop that is not in flight", result.code, UNKNOWN_POP)
+
+
+@CHECKS.level(3)
+def commits_refusals_as_one_by_one(client: Client) -> None:
+    """Check CommitUnschedulable against CommitPop and AddUnschedulable of each pod."""
+    together, single = client.session(), client.session()
+    for session in (together, single):
+        _done(session, add("a", 9), add("b", 5), add("c", 1))
+    uids = ["uid-a", "uid-b", "uid-nobody", "uid-c"]
+    failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
+    refusals = queue_pb2.CommitUnschedulable(uids=uids, first_cycle=1, failures=[failure])
+    refusals.failed_by.extend([0] * len(uids))
+    answer = _apply(together, at(1, commit_unschedulable=refusals))
+    result = only("results", answer.results)
+    expect("results[0]", (result.code, result.pods, answer.applied), (NOT_NEXT, 2, 0))
+    for name, cycle in (("a", 1), ("b", 2)):
+        wanted = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
+    expect("heads after refusals", _shown(answer), _shown(wanted))
+    later = [move("NodeAdd", 2), at(60, flush_backoff=Empty())]
+    expect_same("an answer after refusals", _done(together, *later), _done(single, *later))
+
+
+@CHECKS.level(3)
+def keeps_nominations(client: Client) -> None:
+    """Check that a head has its pod's node, until the nomination ends."""
+    session = client.session()
+    nominate = queue_pb2.Nominate(pod=ref("a"), node_name="n")
+    answer = _done(session, add("a"), at(0, nominate=nominate))
+    expect("heads[0].nominated_node_name", answer.heads[0].nominated_node_name, "n")
+    ended = [at(1, delete_nomination=ref(name)) for name in ("a", "x")]
+    has_node = _done(session, *ended).heads[0].HasField("nominated_node_name")
+    expect("heads[0].nominated_node_name is set", has_node, wanted=False)
+
+
+@CHECKS.level(4)
+def shows_where_each_pod_stands(client: Client) -> None:
+    """Check GetState, and WatchPending's counts."""
+    session = client.session()
+    nominate = queue_pb2.Nominate(pod=ref("b"), node_name="n")
+    _done(session, add("a", 9), add("b", 5), add("c"), at(0, nominate=nominate))
+    _done(session, commit("a", 1), give_back("a", 1), commit("b", 2))
+    state = session.state().state
+    places = {each.pod.name: each.sub_queue for each in state.entries}
+    wanted = {
+        "a": queue_pb2.SUB_QUEUE_UNSCHEDULABLE,
+        "b": queue_pb2.SUB_QUEUE_IN_FLIGHT,
+        "c": queue_pb2.SUB_QUEUE_ACTIVE,
+    }
+    expect("state.entries by sub_queue", places, wanted)
+    expect("state.cycle", state.cycle, 2)
+    nominated = [(each.node_name, each.pods[0].uid) for each in state.nominations]
+    expect("state.nominations", nominated, [("n", "uid-b")])
+    request = pb.WatchPendingRequest()
+    request.stamp.session = session.name
+    views = client.call("WatchPending", request)
+    first = only("views", islice(views, 1)).sub_queues
+    counts = {each.sub_queue: each.count for each in first if each.count}
+    views.cancel()
+    expect("WatchPending's counts", counts, dict.fromkeys(wanted.values(), 1))
+
+
+@CHECKS.level(5)
+def lets_callers_form_heads(client: Client) -> None:
+    """Check that while no pod waits the next are those added, in QueueSort's order."""
+    session = client.session()
+    if not session.opened.foreseeable_heads:
+        raise NotServedError("Session.foreseeable_heads is false")
+    _done(session, add("a"), commit("a", 1), at(0, done=PopId(uid="uid-a", cycle=1)))
+    _done(session, add("b", 1, 1), add("c", 5, 1), commit("c", 2, 1), commit("b", 3, 1))
+
+
+@CHECKS.level(5)
+def lets_pods_pass_through(client: Client) -> None:
+    """Check PassThrough against Add, CommitPop, Done and Delete of each pod."""
+    counted, single = client.session(), client.session()
+    if not counted.opened.passes_through:
+        raise NotServedError("Session.passes_through is false")
+    for cycle, name in enumerate("ab", 1):
+        done = at(0, done=PopId(uid=f"uid-{name}", cycle=cycle))
+        _done(single, add(name), commit(name, cycle), done, at(0, delete_pod=ref(name)))
+    passed = at(0, pass_through=queue_pb2.PassThrough(first_cycle=1, pods=2))
+    _done(counted, passed)
+    last = add("c", 0, 1)
+    expect_same("an answer after PassThrough", _done(counted, last), _done(single, last))
+    answer = _apply(counted, at(1, pass_through=queue_pb2.PassThrough(first_cycle=3, pods=1)))
+    codes = [each.code for each in answer.results]
+    expect("results of PassThrough while a pod is active", codes, [NOT_NEXT])
+
+
+@CHECKS.level(5)
+def gives_back_what_an_owner_leaves(client: Client) -> None:
+    """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
+    config = queue_pb2.QueueConfig(lease_ns=30 * SECOND_NS)
+    session = client.session(pb.CreateSessionRequest(config=config, live=True))
+    _apply(session, add("a", 9, 1), add("b", 5, 1), add("c", 1, 1))
+    owners = ("one", "two")
+    for owner, uid in zip(owners, ("uid-a", "uid-b"), strict=True):
+        popped = only("results", _apply(session, at(1, pop=queue_pb2.Pop(owner=owner))).results)
+        expect(f"pop of owner {owner}", popped.popped.pop.uid, uid)
+    heads = _shown(_apply(session, at(2, release_owner="one")))
+    expect("heads after ReleaseOwner", [name for name, _, _ in heads], ["a", "c"])
+    heads = _shown(_apply(session, at(20, renew_leases="two"), at(40, flush_backoff=Empty())))
+    expect("heads while a lease runs", [name for name, _, _ in heads], ["a", "c"])
+    _apply(session, at(60, flush_backoff=Empty()))
+    heads = _shown(_apply(session, at(61, flush_backoff=Empty())))
+    expect("heads after a lease", [name for name, _, _ in heads], ["a", "b", "c"])
+
+
+def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:
+    """Check what the fields of an answer say for themselves."""
+    del sent
+    asked = len(request.operations)
+    if answer.applied > asked:
+        raise CheckError(f"applied is {answer.applied}, expected at most {asked}")
+    if len(answer.heads) > request.heads:
+        raise CheckError(f"heads holds {len(answer.heads)}, expected at most {request.heads}")
+    last = -1
+    for place, result in enumerate(answer.results):
+        path = f"results[{place}]"
+        if not last < result.index < asked:
+            raise CheckError(f"{path}.index is {result.index}, expected more than {last}")
+        last = result.index
+        if result.code not in queue_pb2.OutcomeCode.values()[1:]:
+            raise CheckError(f"{path}.code is {result.code}, expected one of OutcomeCode")
+        if result.HasField("popped"):
+            _check_head(result.popped, f"{path}.popped")
+    for place, head in enumerate(answer.heads):
+        _check_head(head, f"heads[{place}]")
+
+
+def _check_head(head: queue_pb2.Head, path: str) -> None:
+    if not head.pop.uid:
+        raise CheckError(f"{path}.pop.uid is absent, expected the pod's")
+    if head.pop.cycle < 1 or head.attempts < 1:
+        seen = (head.pop.cycle, head.attempts)
+        raise CheckError(f"{path}.pop.cycle and attempts are {seen}, expected to count from 1")
+
+
+def _story() -> list[pb.ApplyRequest]:
+    batches = [
+        [add("a", 1, 1), add("b", 5, 1)],
+        [add("c", 3, 2), at(2, pop=POP)],
+        [at(3, pop=POP), move("NodeAdd", 3), at(3, delete_pod=ref("a"))],
+        [add("d", 9, 4), at(60, flush_backoff=Empty())],
+    ]
+    return [pb.ApplyRequest(operations=each, heads=HEADS) for each in batches]
+
+
+def _malformed() -> dict[str, pb.ApplyRequest]:
+    operations = {
+        "operations[1].operation": Operation(),
+        "operations[1].add.pod": at(0, add=queue_pb2.Add()),
+        "operations[1].commit_pop.pop": at(0, commit_pop=queue_pb2.CommitPop()),
+        "operations[1].move.event.label": move("NodAdd", 0),
+    }
+    return {
+        field: pb.ApplyRequest(operations=[add("x", 99), each], heads=HEADS)
+        for field, each in operations.items()
+    }
+
+
+LEVELS = (
+    Level("pops in order", "clients that pop pods and end them"),
+    Level("waits, backs off and is moved by events", "clients that give pods back"),
+    Level("commits what was shown", "`serve scheduler --queue`, and so `replay`"),
+    Level(
+        "checkpoints and reads",
+        "`serve scheduler --queue`, `explain` and `replay --compare-recorded`",
+    ),
+    Level("foreseeable heads and live owners", "every command, with the fewest messages"),
+)
+QUEUE = Contract(
+    service="queue",
+    stub=queue_service_pb2_grpc.QueueServiceStub,
+    create=pb.CreateSessionRequest,
+    method="Apply",
+    state=pb.GetStateResponse,
+    look=_look,
+    story=_story,
+    malformed=_malformed,
+    levels=LEVELS,
+    checks=CHECKS,
+)

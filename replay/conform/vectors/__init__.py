@@ -1,0 +1,1 @@
+"""Golden vectors, recorded from upstream's code, played through running services."""

@@ -1,1 +1,0 @@
-"""Google's cluster traces: what their tables tell, as records of a trace."""

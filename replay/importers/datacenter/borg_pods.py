@@ -1,0 +1,262 @@
+"""Tasks as pods, with profiles of what they used, and machines as nodes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from hashlib import blake2b
+
+from replay.importers.datacenter import borg_events
+from replay.importers.records import ImportOptions, Issues
+from replay.importers.rows import NAMESPACE, amounts, make_node, make_pod, scaled
+from replay.kube.identity import object_uid
+from reprieve.kube.v1beta1.affinity_pb2 import NodeSelectorTerm
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import Delete, Record, UsageProfile
+
+GATE = "borg/queued"
+_COLLECTION, _CLASS = "borg/collection", "borg/scheduling-class"
+_HOSTNAME = "kubernetes.io/hostname"
+WINDOWS_MAX = 512
+_Window = tuple[int, Decimal | None, Decimal | None]
+PODS = "1000"
+"""Pods that a node takes: Borg has no such limit."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Task:
+    """A task from its first SUBMIT to its end; times are us, None: it has not happened.
+
+    `number` counts tasks in the order of their SUBMITs. `ran_us` adds up its runs so far.
+    `dead_us`: an eviction or a failure ended its run, after which it may be submitted again.
+    `first_machine`: it ran there at the trace's beginning.
+    """
+
+    submit: borg_events.TaskEvent
+    number: int = 0
+    apart: bool = False
+    constraints: list[borg_events.Constraint] = field(default_factory=list)
+    running_us: int | None = None
+    ran_us: int = 0
+    machine: str = ""
+    first_machine: str = ""
+    dead_us: int | None = None
+    failed: bool = False
+    queued: bool = False
+    enabled_us: int | None = None
+    usage: list[tuple[int, Decimal | None, Decimal | None]] = field(default_factory=list)
+    _ref: ObjectReference | None = None
+
+    @property
+    def key(self) -> borg_events.Key:
+        """Return collection and index."""
+        return self.submit.key
+
+    @property
+    def name(self) -> str:
+        """Return the pod's name; a task that comes a second time is another pod."""
+        collection, index = self.submit.key
+        since = f"-{self.submit.at_us}" if self.submit.at_us else ""
+        return f"{collection}-{index}{since}"
+
+    def ref(self) -> ObjectReference:
+        """Return the pod's reference, which must not be changed."""
+        if self._ref is None:
+            uid = object_uid("Pod", NAMESPACE, self.name)
+            self._ref = ObjectReference(kind="Pod", namespace=NAMESPACE, name=self.name, uid=uid)
+        return self._ref
+
+    def stop(self, at_us: int) -> None:
+        """End the run."""
+        if self.running_us is not None:
+            self.ran_us += max(0, at_us - self.running_us)
+            self.running_us = None
+
+
+def class_name(priority: int) -> str:
+    """Return the PriorityClass whose value is the trace's own priority: its order counts."""
+    return f"borg-{priority}"
+
+
+def task_pod(task: Task, options: ImportOptions) -> Pod:
+    """Return the task's pod, gated where it was queued; on its node where it ran at the start."""
+    submit = task.submit
+    pod = make_pod(task.name, "task", amounts(submit.cpu, submit.memory, options))
+    pod.metadata.labels[_COLLECTION] = str(submit.key[0])
+    if submit.scheduling_class:
+        pod.metadata.labels[_CLASS] = submit.scheduling_class
+    pod.spec.priority_class_name = class_name(submit.priority)
+    pod.spec.priority = submit.priority
+    if task.apart:
+        _keep_apart(pod)
+    if task.constraints:
+        _constrain(pod, task.constraints)
+    if task.queued:
+        pod.spec.scheduling_gates.add(name=GATE)
+    if task.first_machine:
+        pod.spec.node_name = node_name(task.first_machine)
+        pod.status.phase = "Running"
+        pod.status.start_time.SetInParent()
+    return pod
+
+
+def _keep_apart(pod: Pod) -> None:
+    affinity = pod.spec.affinity.pod_anti_affinity
+    term = affinity.required_during_scheduling_ignored_during_execution.add()
+    term.topology_key = _HOSTNAME
+    term.label_selector.match_labels[_COLLECTION] = pod.metadata.labels[_COLLECTION]
+
+
+def _constrain(pod: Pod, constraints: list[borg_events.Constraint]) -> None:
+    affinity = pod.spec.affinity.node_affinity
+    required = affinity.required_during_scheduling_ignored_during_execution
+    term = required.node_selector_terms.add()
+    for each in constraints:
+        _require(term, each)
+
+
+def _require(term: NodeSelectorTerm, constraint: borg_events.Constraint) -> None:
+    """Add what the constraint requires; an empty value stands for a missing attribute."""
+    key, operator, value = label_key(constraint.name), constraint.operator, constraint.value
+    presence = {
+        borg_events.Operator.PRESENT: "Exists",
+        borg_events.Operator.NOT_PRESENT: "DoesNotExist",
+    }
+    if not value:
+        presence |= {
+            borg_events.Operator.EQUAL: "DoesNotExist",
+            borg_events.Operator.NOT_EQUAL: "Exists",
+        }
+    if operator in presence:
+        term.match_expressions.add(key=key, operator=presence[operator])
+        return
+    name, moved = {
+        borg_events.Operator.EQUAL: ("In", 0),
+        borg_events.Operator.NOT_EQUAL: ("NotIn", 0),
+        borg_events.Operator.LESS_THAN: ("Lt", 0),
+        borg_events.Operator.LESS_THAN_EQUAL: ("Lt", 1),
+        borg_events.Operator.GREATER_THAN: ("Gt", 0),
+        borg_events.Operator.GREATER_THAN_EQUAL: ("Gt", -1),
+    }[operator]
+    if moved and value.lstrip("-").isdecimal():
+        value = str(int(value) + moved)
+    term.match_expressions.add(key=key, operator=name, values=[label_value(value)])
+
+
+def note_usage(task: Task, event: borg_events.UsageEvent) -> bool:
+    """Add a window to a running task; tell whether windows had to be put together for it.
+
+    Windows count from the sum of the task's runs, since a replay's pod runs them in one.
+    """
+    offset_us = task.ran_us + max(0, event.at_us - (task.running_us or 0))
+    if task.usage and task.usage[-1][0] >= offset_us:
+        return False
+    task.usage.append((offset_us, event.cpu, event.memory))
+    if len(task.usage) <= WINDOWS_MAX:
+        return False
+    task.usage[:] = [
+        (first[0], _larger(first[1], second[1]), _larger(first[2], second[2]))
+        for first, second in zip(task.usage[::2], [*task.usage[1::2], task.usage[-1]], strict=False)
+    ]
+    return True
+
+
+def usage_profile(number: int, windows: Sequence[_Window], options: ImportOptions) -> UsageProfile:
+    """Return the profile of a task's windows."""
+    profile = UsageProfile(id=number)
+    for offset_us, cpu, memory in windows:
+        segment = profile.segments.add(offset_ns=offset_us * 1000)
+        if cpu is not None:
+            segment.cpu_milli = scaled(cpu, options.unit_cpu_milli)
+        if memory is not None:
+            segment.memory_bytes = scaled(memory, options.unit_memory_bytes)
+    if profile.segments:
+        profile.segments[0].offset_ns = 0
+    return profile
+
+
+def _larger(one: Decimal | None, other: Decimal | None) -> Decimal | None:
+    known = [each for each in (one, other) if each is not None]
+    return max(known) if known else None
+
+
+class Machines:
+    """The machines that are there; memory is bounded by their number and attributes."""
+
+    def __init__(self, options: ImportOptions, issues: Issues) -> None:
+        self._options = options
+        self._issues = issues
+        self._sizes: dict[str, tuple[Decimal | None, Decimal | None]] = {}
+        self._labels: dict[str, dict[str, str]] = defaultdict(dict)
+        self.removed_us: dict[str, int] = {}
+
+    def has(self, machine: str) -> bool:
+        """Tell whether the machine is there."""
+        return machine in self._sizes
+
+    def attribute(self, event: borg_events.AttributeEvent) -> Iterator[Record]:
+        """Take an attribute; yield the node's update where the node is there already."""
+        labels, key = self._labels[event.machine], label_key(event.name)
+        before = labels.get(key)
+        if event.value is None:
+            labels.pop(key, None)
+        else:
+            labels[key] = label_value(event.value)
+        if self.has(event.machine) and before != labels.get(key):
+            node = self._node(event.machine, *self._sizes[event.machine])
+            yield Record(at_ns=event.at_us * 1000, update=node)
+
+    def change(self, event: borg_events.MachineEvent) -> Iterator[Record]:
+        """Yield what becomes of the machine's node."""
+        machine, at_ns = event.machine, event.at_us * 1000
+        there = self.has(machine)
+        if event.change is borg_events.MachineChange.REMOVE:
+            if not there:
+                self._issues.add("unknown-machine", event.where, "removed, and was never added")
+                return
+            del self._sizes[machine]
+            self.removed_us[machine] = event.at_us
+            ref = ObjectReference(kind="Node", name=node_name(machine))
+            yield Record(at_ns=at_ns, delete=Delete(object=ref, cause="user"))
+            return
+        cpu, memory = self._sizes.get(machine, (None, None))
+        cpu = cpu if event.cpu is None else event.cpu
+        memory = memory if event.memory is None else event.memory
+        if cpu is None or memory is None:
+            self._issues.add("no-capacity", event.where, "a machine of unknown size: nothing fits")
+        self._sizes[machine] = cpu, memory
+        node = self._node(machine, cpu, memory)
+        if there:
+            yield Record(at_ns=at_ns, update=node)
+        else:
+            yield Record(at_ns=at_ns, create=node)
+
+    def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> KubernetesObject:
+        options = self._options
+        capacity = {"pods": PODS, **amounts(cpu, memory, options)}
+        percent = options.allocatable_percent
+        allocatable = {"pods": PODS, **amounts(cpu, memory, options, percent)}
+        node = make_node(node_name(machine), capacity, allocatable)
+        node.metadata.labels.update(self._labels.get(machine, {}))
+        return KubernetesObject(node=node)
+
+
+def node_name(machine: str) -> str:
+    """Return the node of a machine."""
+    return f"machine-{machine}"
+
+
+def label_key(attribute: str) -> str:
+    """Return a label's key for an attribute, whose obfuscated name is no key of Kubernetes."""
+    return f"attribute.borg/{blake2b(attribute.encode(), digest_size=8).hexdigest()}"
+
+
+def label_value(value: str) -> str:
+    """Return a label's value: a number as it is, for comparisons; a hash of anything else."""
+    if value == "" or value.lstrip("-").isdecimal():
+        return value
+    return blake2b(value.encode(), digest_size=8).hexdigest()

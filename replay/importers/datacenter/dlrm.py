@@ -1,0 +1,106 @@
+"""Alibaba's disaggregated DLRM trace of 2025: instances of recommendation services, in CSV.
+
+Columns: instance_sn, role (HN with a GPU, CN without), app_name, requests and limits of cpu
+(cores), gpu, rdma (percent of a node's), memory and disk (GiB), max_instance_per_node (-1: any
+number), and creation, scheduled and deletion time (s since the trace's start). No creation time: it
+was there before; no deletion time: it was there at the end. There are no nodes, no usage and one
+priority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from replay.errors import TraceError
+from replay.importers.records import ImportOptions, Issues, header_of
+from replay.importers.rows import Drafts, Row, first_fields, machine_amounts, make_pod, rows, scaled
+from reprieve.kube.v1beta1.pod_pb2 import Pod
+from reprieve.trace.v1beta1.trace_pb2 import PodCreate, PodLife, Record
+
+NAME = "dlrm"
+LOOKED_FOR = 'Alibaba\'s DLRM CSV: a first line "instance_sn,role,app_name,..."'
+GPU, RDMA = "nvidia.com/gpu", "alibabacloud.com/rdma"
+_HEAD = ["instance_sn", "role", "app_name"]
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is the list of instances."""
+    del path
+    return b"instance_sn" in start[:20] and first_fields(start)[:3] == _HEAD
+
+
+def node_amounts(options: ImportOptions) -> Mapping[str, str]:
+    """Return what a made node has by default: eight GPUs, its whole RDMA and 8 TiB of disk too."""
+    return {**machine_amounts(options), GPU: "8", RDMA: "100", "ephemeral-storage": "8Ti"}
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the list. Raises TraceError, with file and line, for a broken row."""
+    issues = Issues()
+    header = header_of(NAME, paths, options)
+    header.times_recorded = True
+    with Drafts() as drafts:
+        for path in paths:
+            for row in rows(path):
+                drafts.add(_instance(row, issues))
+        yield from drafts.trace(header, {}, issues)
+
+
+def _instance(row: Row, issues: Issues) -> Record:
+    created_ns = _time_ns(row, "creation_time")
+    if created_ns is None:
+        message = "was there before the trace began: created at its start, pending"
+        issues.add("there-before", row.where, message)
+    if (most := row.integer("max_instance_per_node") or -1) > 0:
+        message = f"at most {most} instances of an app on a node: there is no such limit for pods"
+        issues.add("not-simulated", row.where, message)
+    create = PodCreate(pod=_pod(row), life=_life(row, issues))
+    return Record(at_ns=created_ns or 0, pod_create=create)
+
+
+def _pod(row: Row) -> Pod:
+    name = row.text("instance_sn").replace("_", "-")
+    if not name:
+        raise TraceError(row.where, "instance_sn is missing")
+    pod = make_pod(name, "main", _amounts(row, "request"))
+    pod.metadata.labels.update({"app": row.text("app_name"), "role": row.text("role")})
+    resources = pod.spec.containers[0].resources
+    resources.limits.update(_amounts(row, "limit"))
+    for resource, column in ((GPU, "gpu_request"), (RDMA, "rdma_request")):
+        if count := row.integer(column):
+            resources.requests[resource] = resources.limits[resource] = str(count)
+    return pod
+
+
+def _amounts(row: Row, of: str) -> dict[str, str]:
+    """Return quantities of what is asked for in parts: cores to the thousandth, the rest to MiB."""
+    result = {}
+    if (cores := row.number(f"cpu_{of}")) is not None:
+        result["cpu"] = f"{scaled(cores, 1000)}m"
+    for resource, column in (("memory", "memory"), ("ephemeral-storage", "disk")):
+        if (gib := row.number(f"{column}_{of}")) is not None:
+            result[resource] = f"{scaled(gib, _GIB // _MIB)}Mi"
+    return result
+
+
+def _life(row: Row, issues: Issues) -> PodLife:
+    """Return how long the instance ran: from scheduled, or the trace's start, to deleted."""
+    deleted_ns = _time_ns(row, "deletion_time")
+    if deleted_ns is None:
+        issues.add("censored", row.where, "was there at the end: runs until it is deleted")
+        return PodLife(censored=True)
+    ran_ns = deleted_ns - (_time_ns(row, "scheduled_time") or 0)
+    if ran_ns < 0:
+        issues.add("negative-time", row.where, "deleted before it was scheduled: taken as 0 s")
+    return PodLife(service_time_ns=max(0, ran_ns))
+
+
+def _time_ns(row: Row, column: str) -> int | None:
+    at_ns = row.seconds_ns(column)
+    if at_ns is not None and at_ns < 0:
+        problem = f"{column}: {row.text(column)} is before the trace's start"
+        raise TraceError(row.where, problem)
+    return at_ns

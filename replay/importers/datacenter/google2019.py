@@ -1,0 +1,239 @@
+"""Google's cluster traces of 2019 (clusterdata-2019): tables of Borg cells, exported as JSON lines.
+
+Read are collection_events, instance_events, machine_events, machine_attributes and instance_usage,
+told apart by their fields. An export is in no order, so that lines are sorted by their time first,
+on disk. 64-bit numbers come as texts, enums as numbers or names. Times, sizes and the life of a
+task are as in 2011; new are QUEUE and ENABLE (a scheduling gate), reservations (an alloc instance
+is a pod; tasks within it are left out, for it holds their room), limits of instances on a machine,
+and raw priorities, which are kept (the tier is a matter of documents that disagree).
+
+Source: clusterdata_trace_format_v3.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NoReturn
+
+import orjson
+
+from replay.errors import TraceError
+from replay.importers.datacenter import borg_events
+from replay.importers.datacenter.borg_trace import borg_trace
+from replay.importers.records import ImportOptions, Issues
+from replay.importers.rows import SHARE_MAX, Sorter, decimal
+from replay.kube.changes import parts
+from replay.kube.documents import json_values
+from replay.trace.files import open_plain
+from reprieve.trace.v1beta1.trace_pb2 import Record
+
+NAME = "google-2019"
+LOOKED_FOR = 'Google\'s tables of 2019: JSON lines with "collection_id" or "machine_id" and a time'
+_Raw = Mapping[str, Any]
+_TASK = (*borg_events.TaskChange, borg_events.TaskChange.UPDATE)
+"""Both kinds of an update are one."""
+_TASK_NAMES = (*(each.value for each in _TASK[:-2]), "UPDATE_PENDING", "UPDATE_RUNNING")
+_ENDS = frozenset(
+    {
+        borg_events.TaskChange.FAIL,
+        borg_events.TaskChange.FINISH,
+        borg_events.TaskChange.KILL,
+        borg_events.TaskChange.LOST,
+    }
+)
+_MACHINE = (None, *borg_events.MachineChange)
+_OPERATORS = tuple(borg_events.Operator)
+_PRIORITIES = 1000
+_ALLOC_SET = (1, "1", "ALLOC_SET")
+_NO_MACHINE = frozenset({"", "0", "-1", "NO_MACHINE", "DEDICATED_MACHINE"})
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is one of the tables."""
+    if path.suffix == ".ktr":
+        return False
+    try:
+        raw = orjson.loads(start.partition(b"\n")[0])
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(raw, dict) and bool(_table(raw))
+
+
+def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
+    """Yield the trace of the tables. Raises TraceError, with file and line, for a broken line."""
+    issues = Issues()
+    with Sorter() as lines:
+        for path in paths:
+            _gather(path, lines, issues)
+        yield from borg_trace(NAME, paths, _events(lines), issues, options)
+
+
+def _gather(path: Path, lines: Sorter, issues: Issues) -> None:
+    with open_plain(path) as file:
+        for where, raw in json_values(file, str(path)):
+            table = _table(raw) if isinstance(raw, dict) else ""
+            if not table:
+                issues.add("unknown-line", where, "no line of a table of the trace: left out")
+                continue
+            at_us = _time_us(where, raw, "start_time" if table == "usage" else "time")
+            data = orjson.dumps([where, table, raw])
+            lines.put(min(at_us, borg_events.AFTER_US), _TABLES[table][0], data)
+
+
+def _events(lines: Sorter) -> Iterator[borg_events.Event]:
+    for data in lines.sorted():
+        where, table, raw = orjson.loads(data)
+        yield _TABLES[table][1](where, raw)
+
+
+def _table(raw: _Raw) -> str:
+    """Return which table the line is of, "" for none."""
+    if "start_time" in raw and "collection_id" in raw:
+        return "usage"
+    if "time" not in raw:
+        return ""
+    if "collection_id" in raw:
+        return "instance" if "instance_index" in raw else "collection"
+    if "machine_id" not in raw:
+        return ""
+    return "machine" if "type" in raw or "capacity" in raw else "attribute"
+
+
+def _instance(where: str, raw: _Raw) -> borg_events.Event:
+    machine = str(raw.get("machine_id") or "")
+    is_alloc = raw.get("collection_type") in _ALLOC_SET
+    request = raw.get("resource_request")
+    return borg_events.TaskEvent(
+        at_us=_time_us(where, raw),
+        where=where,
+        key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
+        change=_TASK[_code(where, raw, "type", _TASK_NAMES)],
+        machine="" if machine in _NO_MACHINE else machine,
+        priority=_priority(where, raw),
+        scheduling_class=str(raw.get("scheduling_class") or ""),
+        cpu=_share(where, request, "cpus"),
+        memory=_share(where, request, "memory"),
+        in_alloc=not is_alloc and _whole(where, raw, "alloc_collection_id", 0) != 0,
+        is_repaired=raw.get("missing_type") not in (None, 0, "0", "", "MISSING_TYPE_NONE"),
+        constraints=tuple(_constraint(where, each) for each in parts(raw, "constraint")),
+    )
+
+
+def _collection(where: str, raw: _Raw) -> borg_events.Event:
+    change = _TASK[_code(where, raw, "type", _TASK_NAMES)]
+    return borg_events.LimitEvent(
+        at_us=_time_us(where, raw),
+        where=where,
+        collection=_whole(where, raw, "collection_id"),
+        per_machine=_whole(where, raw, "max_per_machine", 0),
+        per_switch=_whole(where, raw, "max_per_switch", 0),
+        ended=change in _ENDS,
+    )
+
+
+def _machine(where: str, raw: _Raw) -> borg_events.Event:
+    change = _MACHINE[_code(where, raw, "type", ("EVENT_TYPE_UNKNOWN", "ADD", "REMOVE", "UPDATE"))]
+    if change is None:
+        raise TraceError(where, "type: a machine's event of unknown type")
+    return borg_events.MachineEvent(
+        at_us=_time_us(where, raw),
+        where=where,
+        machine=str(raw.get("machine_id")),
+        change=change,
+        cpu=_share(where, raw.get("capacity"), "cpus"),
+        memory=_share(where, raw.get("capacity"), "memory"),
+    )
+
+
+def _attribute(where: str, raw: _Raw) -> borg_events.Event:
+    deleted = raw.get("deleted") in (True, "true", 1, "1")
+    return borg_events.AttributeEvent(
+        at_us=_time_us(where, raw),
+        where=where,
+        machine=str(raw.get("machine_id")),
+        name=str(raw.get("name") or ""),
+        value=None if deleted else str(raw.get("value") or ""),
+    )
+
+
+def _usage(where: str, raw: _Raw) -> borg_events.Event:
+    used = raw.get("average_usage")
+    return borg_events.UsageEvent(
+        at_us=_time_us(where, raw, "start_time"),
+        where=where,
+        key=(_whole(where, raw, "collection_id"), _whole(where, raw, "instance_index")),
+        cpu=_share(where, used, "cpus"),
+        memory=_share(where, used, "memory"),
+    )
+
+
+def _constraint(where: str, raw: _Raw) -> borg_events.Constraint:
+    names = tuple(each.value for each in _OPERATORS)
+    operator = _OPERATORS[_code(where, raw, "relation", names)]
+    value = "" if raw.get("value") is None else str(raw["value"])
+    return borg_events.Constraint(operator=operator, name=str(raw.get("name") or ""), value=value)
+
+
+def _whole(where: str, raw: _Raw, name: str, default: int | None = None) -> int:
+    value = raw.get(name)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | str | float):
+        _refuse(where, name, value)
+    try:
+        number = int(value)
+    except (ValueError, OverflowError):
+        _refuse(where, name, value)
+    if not -(2**63) <= number < 2**64:
+        _refuse(where, name, value)
+    return number
+
+
+def _time_us(where: str, raw: _Raw, name: str = "time") -> int:
+    time_us = _whole(where, raw, name)
+    if time_us < 0:
+        _refuse(where, name, raw.get(name))
+    return time_us
+
+
+def _priority(where: str, raw: _Raw) -> int:
+    priority = _whole(where, raw, "priority", 0)
+    if not 0 <= priority < _PRIORITIES:
+        _refuse(where, "priority", priority)
+    return priority
+
+
+def _code(where: str, raw: _Raw, name: str, names: Sequence[str]) -> int:
+    """Return an enum's number, which may stand as a name; 0 where it is absent, as in proto."""
+    value = raw.get(name, 0)
+    if value in names:
+        return names.index(value)
+    code = _whole(where, raw, name, 0)
+    if not 0 <= code < len(names):
+        _refuse(where, name, value)
+    return code
+
+
+def _share(where: str, raw: object, name: str) -> Decimal | None:
+    value = raw.get(name) if isinstance(raw, dict) else None
+    if value is None:
+        return None
+    number = decimal(str(value))
+    if number is None or not 0 <= number <= SHARE_MAX:
+        _refuse(where, name, value)
+    return number
+
+
+def _refuse(where: str, name: str, value: object) -> NoReturn:
+    raise TraceError(where, f"{name}: {value!r} is not what is wanted there")
+
+
+_TABLES: Mapping[str, tuple[borg_events.Rank, Callable[[str, _Raw], borg_events.Event]]] = {
+    "attribute": (borg_events.Rank.ATTRIBUTE, _attribute),
+    "collection": (borg_events.Rank.CONSTRAINT, _collection),
+    "instance": (borg_events.Rank.TASK, _instance),
+    "machine": (borg_events.Rank.MACHINE, _machine),
+    "usage": (borg_events.Rank.USAGE, _usage),
+}

@@ -1,0 +1,1 @@
+"""Importers of Kubernetes objects: recordings, manifests, upstream's performance tests."""

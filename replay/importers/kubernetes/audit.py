@@ -1,0 +1,292 @@
+"""Audit logs of an API server (audit.k8s.io), level RequestResponse for writes.
+
+The objects are the responses'. A binding and an eviction answer a Status alone: what they did to
+the pod is put together from the request, and so is a patch whose answer was not kept. Writes that
+failed, and reads, are passed over. Events that a cloud's log wraps are unwrapped: Google's Cloud
+Logging keeps one as LogEntry.protoPayload of type AuditLog, in JSON (one a line, or an array as
+`gcloud logging read --format=json` prints) or YAML, without the stage, the verb's HTTP code and, of
+most patches, the answer; Azure keeps the event's line as a text in properties.log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from replay.errors import TraceError
+from replay.importers.recording.strategic_merge import merged
+from replay.importers.records import Issues
+from replay.kube.changes import (
+    SECOND_NS,
+    Change,
+    ChangeType,
+    Raw,
+    key,
+    kind,
+    latest_ns,
+    meta,
+    part,
+    parts,
+    time_ns,
+)
+from replay.kube.documents import json_values, yaml_values
+from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, listed
+from replay.trace.files import open_plain
+
+NAME = "audit"
+LOOKED_FOR = (
+    'audit log lines: JSON objects with "apiVersion": "audit.k8s.io/...", or log entries of a '
+    "cloud that hold such events"
+)
+_HEAD = re.compile(rb'^\s*\{[^{}]{0,200}"apiVersion"\s*:\s*"audit\.k8s\.io/')
+_WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+_Key = tuple[str, str, str]
+_MARKS = re.compile(rb'"protoPayload"\s*:|"log"\s*:\s*"\{|^protoPayload:', re.MULTILINE)
+_OK, _FAILED = 200, 500
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` is an audit log."""
+    return path.suffix != ".ktr" and (_HEAD.match(start) is not None or is_wrapped(start))
+
+
+def recorded_changes(
+    paths: Sequence[Path],
+) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
+    """Return the logs, and what yields their changes in order, as often as asked.
+
+    The changes raise TraceError where a file cannot be read.
+    """
+
+    def changes(issues: Issues) -> Iterator[Change]:
+        log = _Log(issues)
+        for path in paths:
+            for where, entry in audit_events(path):
+                yield from log.read(where, entry)
+
+    return paths, changes
+
+
+class _Log:
+    """Turns entries into changes; holds the last state of each object, to put bindings on."""
+
+    def __init__(self, issues: Issues) -> None:
+        self._issues = issues
+        self._last: dict[_Key, Raw] = {}
+        self._last_ns = 0
+        self._actor = ""
+
+    def read(self, where: str, entry: Raw) -> Iterator[Change]:
+        """Yield the changes that an entry of the log tells."""
+        named = part(entry, "objectRef")
+        object_kind, verb = (
+            KINDS_BY_RESOURCE.get(str(named.get("resource"))),
+            str(entry.get("verb")),
+        )
+        code = part(entry, "responseStatus").get("code")
+        written = entry.get("stage") == "ResponseComplete" and verb in _WRITES
+        if not written or object_kind is None or not isinstance(code, int) or code >= 300:
+            return
+        self._last_ns = max(self._last_ns, self._time_ns(where, entry))
+        self._actor = str(part(entry, "user").get("username") or "")
+        answer, subresource = part(entry, "responseObject"), str(named.get("subresource"))
+        if subresource in {"binding", "eviction"} and verb == "create":
+            yield from self._on_pod(where, named, entry)
+        elif verb == "deletecollection":
+            for each in listed(answer) or ():
+                yield from self._delete(where, each, named, object_kind)
+        elif verb == "delete":
+            yield from self._delete(where, answer, named, object_kind)
+        elif is_carried(answer) and kind(answer) == object_kind:
+            type_ = ChangeType.ADDED if verb == "create" else ChangeType.MODIFIED
+            yield self._change(where, type_, answer)
+        elif verb == "patch" and (patched := self._patched(named, object_kind, entry)) is not None:
+            message = f"patch {object_kind}: no answer was kept; put together from the request"
+            self._issues.add("put-together", where, message)
+            yield self._change(where, ChangeType.MODIFIED, patched, moved=True)
+        else:
+            message = f"{verb} {object_kind}: no object in the answer; log at RequestResponse"
+            self._issues.add("audit-level", where, message)
+
+    def _time_ns(self, where: str, entry: Raw) -> int:
+        """Return when an entry was written; what is guessed, for want of a stage's time, counts."""
+        at_ns = time_ns(entry.get("stageTimestamp"))
+        if at_ns is not None:
+            return at_ns
+        asked_ns = time_ns(entry.get("requestReceivedTimestamp"))
+        what = "requestReceivedTimestamp" if asked_ns is not None else "the latest of its object"
+        self._issues.add("guessed-time", where, f"no stageTimestamp: {what} is taken")
+        return latest_ns(part(entry, "responseObject")) if asked_ns is None else asked_ns
+
+    def _patched(self, named: Raw, object_kind: str, entry: Raw) -> Raw | None:
+        """Return the object with the request's patch on it; None where either is not known."""
+        patch = part(entry, "requestObject")
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get((object_kind, *name))
+        return merged(last, patch) if last is not None and patch else None
+
+    def _delete(self, where: str, answer: Raw, named: Raw, object_kind: str) -> Iterator[Change]:
+        """Yield a deletion; a pod with a grace period to go is only asked to stop."""
+        if kind(answer) == object_kind:
+            waits = meta(answer).get("deletionGracePeriodSeconds") or meta(answer).get("finalizers")
+            type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
+            yield self._change(where, type_, answer)
+            return
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get((object_kind, *name))
+        if last is None:
+            message = f"delete {object_kind}: of an object that the log has not shown"
+            self._issues.add("unknown-object", where, message)
+            return
+        yield self._change(where, ChangeType.DELETED, last, moved=True)
+
+    def _on_pod(self, where: str, named: Raw, entry: Raw) -> Iterator[Change]:
+        """Yield what a binding or an eviction did to a pod."""
+        name = str(named.get("namespace") or ""), str(named.get("name") or "")
+        last = self._last.get(("Pod", *name))
+        if last is None:
+            message = f"{named.get('subresource')} of a pod that the log has not shown"
+            self._issues.add("unknown-object", where, message)
+        elif named.get("subresource") == "binding":
+            target = part(part(entry, "requestObject"), "target").get("name")
+            yield self._change(where, ChangeType.MODIFIED, _bound(last, target), moved=True)
+        else:
+            asked = part(part(entry, "requestObject"), "deleteOptions").get("gracePeriodSeconds")
+            pod = _evicted(last, self._last_ns, asked)
+            waits = meta(pod)["deletionGracePeriodSeconds"] > 0
+            type_ = ChangeType.MODIFIED if waits else ChangeType.DELETED
+            yield self._change(where, type_, pod, moved=True)
+
+    def _change(self, where: str, type_: ChangeType, raw: Raw, *, moved: bool = False) -> Change:
+        """Return a change. `moved`: put together here, so that its version is not the log's."""
+        own = {name: value for name, value in meta(raw).items() if name != "managedFields"}
+        if moved:
+            own.pop("resourceVersion", None)
+        raw = {**raw, "metadata": own}
+        if type_ is ChangeType.DELETED:
+            self._last.pop(key(raw), None)
+        else:
+            self._last[key(raw)] = raw
+        return Change(
+            at_ns=self._last_ns,
+            type=type_,
+            raw=raw,
+            initial=False,
+            where=where,
+            actor=self._actor,
+        )
+
+
+def _bound(pod: Raw, node_name: object) -> Raw:
+    return {
+        **pod,
+        "spec": {**part(pod, "spec"), "nodeName": node_name},
+        "status": _with_condition(pod, {"type": "PodScheduled", "status": "True"}),
+    }
+
+
+def _evicted(pod: Raw, at_ns: int, asked_s: object) -> Raw:
+    """Return the pod as an eviction by the API leaves it; one without a node goes at once."""
+    spec = part(pod, "spec")
+    own_s = spec.get("terminationGracePeriodSeconds", 30)
+    grace_s = asked_s if isinstance(asked_s, int) else own_s
+    if not spec.get("nodeName"):
+        grace_s = 0
+    gone = datetime.fromtimestamp(at_ns // SECOND_NS + grace_s, UTC)
+    own: Mapping[str, Any] = {
+        **meta(pod),
+        "deletionTimestamp": gone.isoformat(),
+        "deletionGracePeriodSeconds": grace_s,
+    }
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+    return {**pod, "metadata": own, "status": _with_condition(pod, target)}
+
+
+def _with_condition(pod: Raw, condition: Raw) -> Raw:
+    status = part(pod, "status")
+    rest = [each for each in parts(status, "conditions") if each.get("type") != condition["type"]]
+    return {**status, "conditions": [*rest, condition]}
+
+
+def is_wrapped(start: bytes) -> bool:
+    """Tell whether content that begins with `start` holds wrapped audit events."""
+    return _MARKS.search(start) is not None and (
+        b"google.cloud.audit.AuditLog" in start or b"audit.k8s.io/" in start
+    )
+
+
+def audit_events(path: Path) -> Iterator[tuple[str, Raw]]:
+    """Yield the file's audit events, unwrapped, with their places. Raises TraceError."""
+    for where, value in _values(path):
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, dict):
+                yield from _unwrapped(where, each)
+
+
+def _unwrapped(where: str, entry: Raw) -> Iterator[tuple[str, Raw]]:
+    """Yield the events within an entry: itself, a list of records, Azure's text, or Google's."""
+    if isinstance(records := entry.get("records"), list):
+        for each in records:
+            yield from _unwrapped(where, each if isinstance(each, dict) else {})
+    elif isinstance(log := part(entry, "properties").get("log"), str):
+        try:
+            event = orjson.loads(log)
+        except orjson.JSONDecodeError as error:
+            raise TraceError(where, f"properties.log is no JSON: {error}") from error
+        if isinstance(event, dict):
+            yield where, event
+    elif "protoPayload" in entry:
+        if (found := _from_google(entry)) is not None:
+            yield where, found
+    else:
+        yield where, entry
+
+
+def _from_google(entry: Raw) -> Raw | None:
+    """Return an entry of Cloud Logging as an audit event; None where it is none of Kubernetes'."""
+    payload, operation = part(entry, "protoPayload"), part(entry, "operation")
+    method = str(payload.get("methodName") or "")
+    verb = method.rpartition(".")[2]
+    named = _resource(str(payload.get("resourceName") or ""))
+    if not method.startswith("io.k8s.") or verb not in _WRITES or not named:
+        return None
+    code = part(payload, "status").get("code") or 0
+    finished = operation.get("last", True) is True
+    return {
+        "stage": "ResponseComplete" if finished else "RequestReceived",
+        "verb": verb,
+        "stageTimestamp": entry.get("timestamp") or entry.get("receiveTimestamp"),
+        "user": {"username": part(payload, "authenticationInfo").get("principalEmail")},
+        "objectRef": named,
+        "responseStatus": {"code": _FAILED if code else _OK},
+        "requestObject": _object(payload, "request"),
+        "responseObject": _object(payload, "response"),
+    }
+
+
+def _resource(name: str) -> dict[str, str]:
+    """Return what "core/v1/namespaces/N/pods/P/status" names."""
+    parts = name.split("/")[2:]
+    namespace = ""
+    if parts[:1] == ["namespaces"] and len(parts) > 2:
+        namespace, parts = parts[1], parts[2:]
+    names = ("resource", "name", "subresource")
+    found = dict(zip(names, parts, strict=False))
+    return {**found, "namespace": namespace} if found else {}
+
+
+def _object(payload: Raw, name: str) -> Mapping[str, Any]:
+    return {key: value for key, value in part(payload, name).items() if key != "@type"}
+
+
+def _values(path: Path) -> Iterator[tuple[str, Any]]:
+    with open_plain(path) as file:
+        if file.peek(64).lstrip()[:1] in {b"{", b"["}:
+            yield from json_values(file, str(path))
+        else:
+            yield from yaml_values(file, str(path))

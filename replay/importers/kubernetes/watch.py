@@ -1,0 +1,225 @@
+"""Recordings of watches: `kubectl get -w -o json --output-watch-events`, and raw ones.
+
+One file a resource, or several; events compact or pretty-printed, as they are or within
+{"arrival": TIME, "event": ...}. Files are merged by resourceVersion, which orders all objects of
+one API server's store; an arrival gives the time. Without arrivals the latest time within the
+object does, to the second: its creation, a condition's transition (a pod's binding is that of
+PodScheduled), when its deletion was asked for (deletionTimestamp less its grace period). Each such
+guess is counted.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from replay.importers.recording.survey import created_before
+from replay.importers.records import Issues
+from replay.kube.changes import (
+    SECOND_NS,
+    Change,
+    ChangeType,
+    kind,
+    latest_ns,
+    meta,
+    node_name,
+    part,
+    time_ns,
+    version_number,
+)
+from replay.kube.documents import json_values
+from replay.kube.kinds import is_carried, listed
+from replay.trace.files import open_plain
+
+NAME = "watch"
+LOOKED_FOR = 'watch events: JSON objects with "type" and "object", or "arrival" and "event"'
+_HEAD = re.compile(rb'^\s*\{\s*"(arrival|event|type|object)"\s*:')
+_LIST_END = "k8s.io/initial-events-end"
+_FRESH_NS = 2 * SECOND_NS
+# Owners stand before what they own, and what pods need stands before pods.
+_RANKS = {"PriorityClass": 0, "Namespace": 0, "Deployment": 2, "ReplicaSet": 3, "Pod": 4}
+_TYPES = {each.value: each for each in ChangeType}
+_SortKey = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Event:
+    """One line: a change, or the mark that ends the first list."""
+
+    where: str
+    at_ns: int
+    arrived: bool
+    type: ChangeType | None
+    raw: Any
+
+
+def sniff(path: Path, start: bytes) -> bool:
+    """Tell whether a file whose content begins with `start` holds watch events."""
+    return path.suffix != ".ktr" and _HEAD.match(start) is not None and b'"object"' in start
+
+
+def recorded_changes(
+    paths: Sequence[Path],
+) -> tuple[Sequence[Path], Callable[[Issues], Iterator[Change]]]:
+    """Return the files that are read, and what yields their changes in order, as often as asked.
+
+    Raises TraceError where a file cannot be read.
+    """
+    dropped = Issues()
+    chosen = _chosen(paths, dropped)
+
+    def changes(issues: Issues) -> Iterator[Change]:
+        for each in dropped:
+            issues.add(each.kind, each.where, each.message, each.count)
+        yield from _merged(chosen, issues)
+
+    return chosen, changes
+
+
+def _chosen(paths: Sequence[Path], issues: Issues) -> list[Path]:
+    """Leave out files of kinds that are not carried, and second recordings of a kind."""
+    by_kind: dict[str, list[Path]] = {}
+    for path in paths:
+        first = next((each.raw for each in _events(path, Issues(), every_kind=True)), None)
+        if first is None:
+            issues.add("ignored-file", str(path), "no watch event")
+        elif not is_carried(first):
+            issues.add("ignored-file", str(path), f"{kind(first)} is not carried in a trace")
+        else:
+            by_kind.setdefault(kind(first), []).append(path)
+    result = []
+    for kind_, files in by_kind.items():
+        raw = [path for path in files if len(files) > 1 and _has_bookmarks(path)]
+        for path in files:
+            if raw and path not in raw:
+                message = f"{kind_}: recorded by {raw[0].name} too, which marks the first list"
+                issues.add("duplicate-source", str(path), message)
+        result += raw or files
+    return result
+
+
+def _has_bookmarks(path: Path) -> bool:
+    with open_plain(path) as file:
+        return any(b'"BOOKMARK"' in line for line in file)
+
+
+def _merged(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
+    """Yield the changes of all files in one order: the first lists, then by resourceVersion."""
+    files = [_ordered(path, issues) for path in paths]
+    last_ns = 0
+    for _, change in heapq.merge(*files, key=lambda item: item[0]):
+        if change.initial or change.at_ns >= last_ns:
+            last_ns = last_ns if change.initial else change.at_ns
+            yield change
+        else:
+            yield replace(change, at_ns=last_ns)
+
+
+def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, Change]]:
+    """Yield a file's changes with what they are merged by, the first list by rank."""
+    first_list, rest = _first_list(_events(path, issues))
+    ranked = sorted(first_list, key=lambda event: _rank(event.raw))
+    for event in ranked:
+        yield (0, _rank(event.raw), 0), _change(event, initial=True)
+    highest = 0
+    for event in rest:
+        number = version_number(event.raw)
+        highest = max(highest, number or 0)
+        if event.type is not None:
+            yield (1, highest, 0), _change(event, initial=False)
+
+
+def _first_list(events: Iterator[_Event]) -> tuple[list[_Event], Iterator[_Event]]:
+    """Split off what was there when the recording began.
+
+    A raw watch marks the end of its first list. Otherwise it is those of the leading ADDED whose
+    object is older than its arrival, or whose status shows that somebody has dealt with it.
+    """
+    leading: list[_Event] = []
+    for event in events:
+        if event.type is None:
+            return leading, events
+        if event.type is not ChangeType.ADDED:
+            initial = [each for each in leading if _is_old(each)]
+            live = [each for each in leading if not _is_old(each)]
+            return initial, itertools.chain([*live, event], events)
+        leading.append(event)
+    initial = [each for each in leading if _is_old(each)]
+    return initial, iter([each for each in leading if not _is_old(each)])
+
+
+def _is_old(event: _Event) -> bool:
+    raw = event.raw
+    if event.arrived and created_before(raw, event.at_ns, _FRESH_NS):
+        return True
+    if kind(raw) == "Pod":
+        status = part(raw, "status")
+        return bool(status.get("conditions")) and bool(node_name(raw))
+    if kind(raw) in {"Deployment", "ReplicaSet"}:
+        return bool(part(raw, "status").get("observedGeneration"))
+    return not event.arrived
+
+
+def _rank(raw: Any) -> int:
+    return _RANKS.get(kind(raw), 1)
+
+
+def _change(event: _Event, *, initial: bool) -> Change:
+    type_ = event.type or ChangeType.ADDED
+    return Change(at_ns=event.at_ns, type=type_, raw=event.raw, initial=initial, where=event.where)
+
+
+def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator[_Event]:
+    """Yield the changes of one file, and a mark where its first list ends.
+
+    With `every_kind`, whatever has a kind is yielded, bookmarks and kinds that are not carried too.
+    """
+    with open_plain(path) as file:
+        for where, value in json_values(file, str(path)):
+            arrival = time_ns(value.get("arrival")) if isinstance(value, dict) else None
+            event = value.get("event", value) if isinstance(value, dict) else {}
+            event = event if isinstance(event, dict) else {}
+            raw, type_ = event.get("object"), str(event.get("type") or "")
+            if not type_ and (items := listed(event)) is not None:
+                for each in items:
+                    if arrival is None:
+                        _count_guess(where, each, issues)
+                    yield _event(where, arrival, ChangeType.ADDED, each)
+                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=event)
+            elif not isinstance(raw, dict):
+                issues.add("unknown-line", where, "no watch event: left out")
+            elif type_ in _TYPES and (every_kind or is_carried(raw)):
+                if arrival is None:
+                    _count_guess(where, raw, issues)
+                yield _event(where, arrival, _TYPES[type_], raw)
+            elif type_ == "BOOKMARK" and (
+                every_kind or _LIST_END in part(meta(raw), "annotations")
+            ):
+                yield _Event(where=where, at_ns=0, arrived=False, type=None, raw=raw)
+            elif type_ in _TYPES:
+                issues.add("unknown-kind", where, f"{kind(raw)} is not carried in a trace")
+            elif type_ != "BOOKMARK":
+                message = f"{type_}: {raw.get('message', 'the watch was interrupted')}"
+                issues.add("watch-error", where, message)
+
+
+def _count_guess(where: str, raw: Any, issues: Issues) -> None:
+    """Count an event without an arrival, whose time is the object's or the event's before it."""
+    if latest_ns(raw):
+        message = "no arrival: the latest time that the object tells is taken"
+    else:
+        message = "no arrival, and the object tells no time: that of the event before it is taken"
+    issues.add("guessed-time", where, f"{kind(raw)}: {message}")
+
+
+def _event(where: str, arrival: int | None, type_: ChangeType, raw: Any) -> _Event:
+    at_ns = latest_ns(raw) if arrival is None else arrival
+    own = raw.get("metadata")
+    if isinstance(own, dict):
+        own.pop("managedFields", None)
+    return _Event(where=where, at_ns=at_ns, arrived=arrival is not None, type=type_, raw=raw)

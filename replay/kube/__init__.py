@@ -1,0 +1,1 @@
+"""Kubernetes objects as JSON: kinds, documents, and recorded changes."""

@@ -1,0 +1,213 @@
+"""The values of JSON and YAML files, with their places."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import orjson
+import yaml
+
+from replay.errors import TraceError
+
+_MARK = re.compile(r"---(?:[ \t].*)?$|---$")
+_END = re.compile(r"\.\.\.\s*$")
+_KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9_./-]*):(?: (.*))?$")
+# Plain scalars that are strings in every YAML schema: no number, time or bool looks like this.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*$")
+_WORDS = frozenset({"y", "n", "yes", "no", "true", "false", "on", "off", "null"})
+_CACHED_MAX = 8192
+_CUT_KEYS = frozenset({"metadata"})
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_DECODER = json.JSONDecoder()
+
+
+class YamlDocumentError(ValueError):
+    """Text that is no YAML document; `line` is its place in the file, from 1."""
+
+    def __init__(self, problem: str, line: int) -> None:
+        super().__init__(problem)
+        self.line = line
+
+
+class _CutError(ValueError):
+    """The document cannot be cut; it is read whole."""
+
+
+class YamlDocuments:
+    """Reads the documents of files, fast where documents repeat each other.
+
+    Manifests of thousands of pods differ in a name or two. The text of a document is therefore cut
+    into the blocks of its outermost mapping, and blocks that were read before are taken from a
+    cache. That is exact: a cut is made only before a line "key:" at the mapping's own indentation,
+    each piece is read on its own, and unless every piece reads as a mapping of one key (an open
+    quote, an open bracket, an alias whose anchor stands elsewhere all fail) the document is read
+    whole instead. What is returned is shared between documents and must not be changed.
+    """
+
+    def __init__(self) -> None:
+        self._cache: dict[str, Any] = {}
+
+    def read(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]:
+        """Yield each document that is not empty, with the number of its first line.
+
+        Raises YamlDocumentError.
+        """
+        first, document, directives = 1, list[str](), False
+        for number, text in enumerate(lines, 1):
+            if text[:3] == "---" and _MARK.match(text.rstrip("\r\n")):
+                yield from self._document(first, document, directives)
+                first, document, directives = number, [" " * 3 + text[3:]], False
+            elif text[:3] == "..." and _END.match(text):
+                yield from self._document(first, document, directives)
+                first, document, directives = number + 1, [], False
+            else:
+                directives = directives or text[:1] == "%"
+                document.append(text)
+        yield from self._document(first, document, directives)
+
+    def _document(self, first: int, lines: list[str], whole: bool) -> Iterator[tuple[int, Any]]:
+        if not any(line.strip() and line.lstrip()[0] not in "#%" for line in lines):
+            return
+        try:
+            if whole:
+                raise _CutError
+            value = self._mapping(lines, 0)
+        except (ValueError, yaml.YAMLError):
+            value = _load("".join(lines), first)
+        yield first, value
+
+    def _mapping(self, lines: list[str], indent: int) -> dict[Any, Any]:
+        result: dict[Any, Any] = {}
+        for key, rest, block in _blocks(lines, indent):
+            if len(block) == 1 and _PLAIN.match(rest) and rest.lower() not in _WORDS:
+                result[key] = rest
+            elif key in _CUT_KEYS and not rest and indent == 0:
+                result[key] = self._cut(key, block)
+            else:
+                result.update(self._piece("".join(block)))
+        return result
+
+    def _cut(self, key: str, block: list[str]) -> Any:
+        text = "".join(block)
+        if (known := self._cache.get(text)) is not None:
+            return known[key]
+        inner = next((line for line in block[1:] if line.strip()), "")
+        indent = len(inner) - len(inner.lstrip(" "))
+        if indent == 0:
+            return self._piece(text)[key]
+        try:
+            return self._mapping(block[1:], indent)
+        except (ValueError, yaml.YAMLError):
+            return self._piece(text)[key]
+
+    def _piece(self, text: str) -> dict[Any, Any]:
+        known: dict[Any, Any] | None = self._cache.get(text)
+        if known is None:
+            if "&" in text:  # perhaps an anchor, which is known in the whole document
+                raise _CutError
+            known = yaml.load(text, yaml.CSafeLoader)
+            if not isinstance(known, dict) or len(known) != 1:
+                raise _CutError
+            if len(self._cache) >= _CACHED_MAX:
+                self._cache.clear()
+            self._cache[text] = known
+        return known
+
+
+def yaml_values(
+    file: BinaryIO, name: str, documents: YamlDocuments | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield each document of a YAML file with its place, "FILE, line N". Raises TraceError."""
+    try:
+        lines = io.TextIOWrapper(file, encoding="utf-8-sig")
+        for line, document in (documents or YamlDocuments()).read(lines):
+            yield f"{name}, line {line}", document
+    except YamlDocumentError as error:
+        raise TraceError(f"{name}, line {error.line}", f"is no YAML: {error}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(name, f"is no UTF-8: {error}") from error
+
+
+def _blocks(lines: list[str], indent: int) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield key, text behind it and lines of each block at `indent`."""
+    key, rest, block = "", "", list[str]()
+    for text in lines:
+        bare = text.rstrip("\r\n")
+        match = _KEY.match(bare) if bare[indent : indent + 1].isalpha() else None
+        if match and len(match[1]) == indent and match[2].lower() not in _WORDS:
+            if block:
+                yield key, rest, block
+            key, rest, block = match[2], (match[3] or "").strip(), [text]
+        elif block and (not bare[: indent + 1].strip() or bare.startswith(("-", "#"), indent)):
+            # Deeper, or a comment or a sequence's item at the mapping's indentation.
+            block.append(text)
+        elif bare.strip() and not bare.lstrip().startswith("#"):
+            raise _CutError
+    if block:
+        yield key, rest, block
+
+
+def _load(text: str, first: int) -> Any:
+    try:
+        return yaml.load(text, yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "no document"
+        raise YamlDocumentError(problem, first + (mark.line if mark else 0)) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise YamlDocumentError(str(error), first) from error
+
+
+class CutShortError(TraceError):
+    """The stream ends within a value, as a recorder that was stopped leaves it."""
+
+
+def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value with its place, "FILE, line N". Memory is bounded by the largest value.
+
+    Values stand one a line, over many lines, or end to end, as `kubectl get -w -o json` prints.
+    Raises TraceError with the line at which a value that is no JSON begins; CutShortError where the
+    last one is not complete.
+    """
+    pending, first, depth = list[bytes](), 1, 0
+    for number, line in enumerate(file, 1):
+        if not pending:
+            if line.isspace():
+                continue
+            first = number
+            try:
+                yield f"{name}, line {first}", orjson.loads(line)
+            except orjson.JSONDecodeError:
+                pass
+            else:
+                continue
+        pending.append(line)
+        bare = _STRING.sub(b"", line)
+        depth += bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+        if depth <= 0:
+            yield from _values(b"".join(pending), f"{name}, line {first}")
+            pending.clear()
+            depth = 0
+    if pending:
+        raise CutShortError(f"{name}, line {first}", "a JSON value is not complete")
+
+
+def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
+    try:
+        yield where, orjson.loads(data)
+        return
+    except orjson.JSONDecodeError as error:
+        problem = str(error)
+    try:
+        text = data.decode()
+        at = 0
+        while text[at:].strip():
+            at += len(text[at:]) - len(text[at:].lstrip())
+            value, at = _DECODER.raw_decode(text, at)
+            yield where, value
+    except ValueError as error:
+        raise TraceError(where, f"is no JSON: {problem}") from error

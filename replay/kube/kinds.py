@@ -1,0 +1,128 @@
+"""Which Kubernetes kinds a trace carries, and how they stand in a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from replay.errors import TraceError
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2
+from services.rpc.errors import FieldError
+from services.rpc.kube import json_codec
+from services.rpc.kube.codec import API_VERSIONS
+
+_Raw = Mapping[str, Any]
+_RECORDED = (
+    "Node Pod Namespace PriorityClass PodDisruptionBudget Deployment ReplicaSet StatefulSet "
+    "DaemonSet ReplicationController Job CronJob Service PersistentVolume PersistentVolumeClaim "
+    "StorageClass CSINode CSIDriver CSIStorageCapacity VolumeAttachment"
+)
+_FIELDS: dict[str, tuple[str, type[Message]]] = {
+    each.message_type.name: (each.name, GetMessageClass(each.message_type))
+    for each in object_pb2.KubernetesObject.DESCRIPTOR.fields
+    if each.message_type is not None
+}
+KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
+"""Kinds by the field of an Object that holds them."""
+_CLUSTER_SCOPED = (
+    "Node Namespace PersistentVolume PriorityClass StorageClass CSINode VolumeAttachment CSIDriver"
+)
+_WORKLOADS = "Pod ReplicationController ReplicaSet Deployment StatefulSet DaemonSet Job CronJob"
+CLUSTER_SCOPED = frozenset(_CLUSTER_SCOPED.split())
+WORKLOADS = frozenset(_WORKLOADS.split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One resource, such as pods; `api_version` is that of its objects."""
+
+    name: str
+    kind: str
+    api_version: str
+
+    @property
+    def group(self) -> str:
+        """Return the API group, "" for the core's."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def path(self) -> str:
+        """Return the path of the resource in all namespaces."""
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.name}"
+
+
+def _plural(kind: str) -> str:
+    """Return the name of a kind's resource.
+
+    Source: kubernetes v1.34 apimachinery pkg/api/meta/restmapper.go, UnsafeGuessKindToResource.
+    """
+    name = kind.lower()
+    if name.endswith("s"):
+        return f"{name}es"
+    return f"{name.removesuffix('y')}ies" if name.endswith("y") else f"{name}s"
+
+
+RESOURCES = tuple(
+    Resource(name=_plural(kind), kind=kind, api_version=API_VERSIONS[kind])
+    for kind in _RECORDED.split()
+)
+"""What a trace carries and a recorder asks for, in its order."""
+NODES, PODS = RESOURCES[:2]
+KINDS_BY_RESOURCE = {each.name: each.kind for each in RESOURCES}
+_FORMER = frozenset(("extensions", kind) for kind in ("ReplicaSet", "Deployment", "DaemonSet"))
+_CARRIED = _FORMER | {(each.group, each.kind) for each in RESOURCES}
+
+
+def is_carried(raw: _Raw) -> bool:
+    """Tell whether a trace carries objects of this kind and API group."""
+    version, kind = raw.get("apiVersion"), raw.get("kind")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        return False
+    group = version.rpartition("/")[0]
+    return (group, kind) in _CARRIED
+
+
+def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
+    """Return the object that Kubernetes JSON describes. Raises FieldError where it is wrong.
+
+    Any version of a kind's group is read as the one that is carried. In policy/v1beta1 an empty
+    selector matches nothing, which absence means in policy/v1.
+    Source: kubernetes v1.34 api/policy/v1beta1/types.go, PodDisruptionBudgetSpec.
+    """
+    name, message = _FIELDS[raw["kind"]]
+    content: dict[str, Any] = {name: json_codec.parse(message, raw)}
+    carried = object_pb2.KubernetesObject(**content)
+    if raw.get("apiVersion") == "policy/v1beta1":
+        spec = carried.pod_disruption_budget.spec
+        if not (spec.selector.match_labels or spec.selector.match_expressions):
+            spec.ClearField("selector")
+    return carried
+
+
+def read_object(where: str, raw: _Raw) -> object_pb2.KubernetesObject:
+    """Return the object that Kubernetes JSON describes. Raises TraceError where it is wrong."""
+    try:
+        return to_object(raw)
+    except FieldError as error:
+        raise TraceError(where, f"{raw['kind']}: {error}") from error
+
+
+def metadata(carried: object_pb2.KubernetesObject) -> meta_pb2.ObjectMeta:
+    """Return the object's metadata, to be read or changed."""
+    result: meta_pb2.ObjectMeta = getattr(carried, carried.WhichOneof("object") or "").metadata
+    return result
+
+
+def listed(raw: _Raw) -> list[_Raw] | None:
+    """Return the items of a list, each with its kind and version; None for anything else."""
+    kind, items = raw.get("kind"), raw.get("items")
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
+        return None
+    if kind == "List":
+        return [each for each in items if isinstance(each, dict)]
+    common = {"apiVersion": raw.get("apiVersion"), "kind": kind.removesuffix("List")}
+    return [{**common, **each} for each in items if isinstance(each, dict)]

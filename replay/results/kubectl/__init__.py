@@ -1,0 +1,1 @@
+"""A run's cluster as kubectl shows it."""

@@ -1,0 +1,116 @@
+"""The scheduler's checkpoints in a run directory: a decision late in a run is soon told again.
+
+They are taken between instants, ten seconds of wall time after the last one, or later where that
+took more than a fiftieth of it. When there are many, every second one goes and the wait doubles: a
+run keeps few of them, however long it takes, and they lie evenly. No decision follows from when
+they were taken.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Protocol, cast
+
+import zstandard
+from google.protobuf import proto
+from google.protobuf.message import DecodeError
+
+from replay.errors import RunError, TraceError
+from replay.trace.files import delimited, open_plain
+from reprieve.session.v1beta1 import session_pb2
+
+EVERY_NS = 10_000_000_000
+SHARE = 50
+"""A run's time for each unit of time that checkpoints take, at the least."""
+KEPT_MAX = 24
+_NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
+
+
+class Resumable(Protocol):
+    """A scheduler's session that can be saved."""
+
+    @property
+    def rounds(self) -> int:
+        """Return how many rounds were told, and are answered."""
+
+    def checkpoint(self) -> Sequence[session_pb2.CheckpointChunk]:
+        """Return its state; all rounds are answered."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Checkpoint:
+    """A scheduler as it stood after so many rounds of the history, the last of them at `at_ns`."""
+
+    rounds: int
+    at_ns: int
+    path: Path
+
+    def chunks(self) -> Iterator[session_pb2.CheckpointChunk]:
+        """Yield its content. Raises RunError where the file is broken."""
+        try:
+            with open_plain(self.path) as plain:
+                # The stub asks for a BytesIO; any reader that reads in full serves.
+                stream = cast("io.BytesIO", plain)
+                while chunk := proto.parse_length_prefixed(session_pb2.CheckpointChunk, stream):
+                    yield chunk
+        except (TraceError, DecodeError, ValueError) as error:
+            raise RunError(f"{self.path}: is no checkpoint: {error}") from error
+
+
+class Checkpoints:
+    """Writes a run's checkpoints into `folder`; `clock` returns ns of wall time."""
+
+    def __init__(
+        self, folder: Path, scheduler: Resumable, clock: Callable[[], int] = perf_counter_ns
+    ) -> None:
+        self._folder = folder
+        self._scheduler = scheduler
+        self._clock = clock
+        self._last_ns = clock()
+        self._every_ns = EVERY_NS
+        self._took_ns = 0
+        self._kept: list[Path] = []
+
+    @property
+    def is_due(self) -> bool:
+        """Tell whether it is time for another one."""
+        return self._clock() - self._last_ns >= max(self._every_ns, SHARE * self._took_ns)
+
+    def save(self, at_ns: int) -> None:
+        """Save the scheduler as it stands between two instants. Raises RunError."""
+        began_ns = self._clock()
+        path = self._folder / f"checkpoint-{self._scheduler.rounds}-{at_ns}.zst"
+        content = b"".join(delimited(chunk) for chunk in self._scheduler.checkpoint())
+        try:
+            path.write_bytes(zstandard.ZstdCompressor().compress(content))
+        except OSError as error:
+            raise RunError(f"{path} cannot be written: {error.strerror or error}") from error
+        self._kept.append(path)
+        if len(self._kept) > KEPT_MAX:
+            for each in self._kept[::2]:
+                each.unlink(missing_ok=True)
+            self._kept = self._kept[1::2]
+            self._every_ns *= 2
+        self._last_ns = self._clock()
+        self._took_ns = self._last_ns - began_ns
+
+
+def is_checkpoint(name: str) -> bool:
+    """Tell whether a file of that name is one."""
+    return _NAME.fullmatch(name) is not None
+
+
+def checkpoints_in(folder: Path) -> Sequence[Checkpoint]:
+    """Return the checkpoints of a run in their order."""
+    found = ((_NAME.fullmatch(each.name), each) for each in folder.iterdir())
+    return sorted(Checkpoint(int(match[1]), int(match[2]), path) for match, path in found if match)
+
+
+def last_before(folder: Path, at_ns: int) -> Checkpoint | None:
+    """Return the latest checkpoint of a moment before `at_ns`, None without any."""
+    return max((each for each in checkpoints_in(folder) if each.at_ns < at_ns), default=None)

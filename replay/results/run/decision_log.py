@@ -1,0 +1,191 @@
+"""The decision log: one Decision a line, as proto3 JSON with its keys in the order of the fields.
+
+Equal decisions give equal bytes, so that two runs can be compared with cmp.
+
+Attempts as schedulers tell them, each in an outcome of its own or several refusals in one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import BinaryIO
+
+import orjson
+
+from replay.errors import RunError
+from replay.world.journal import FailedAttempt
+from reprieve.kube.v1beta1 import meta_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.errors import FieldError
+from services.rpc.kube import json_codec
+
+_LINES_BUFFERED = 1024
+
+
+class DecisionLog:
+    """Writes decisions to a file, many lines at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._lines: list[bytes] = []
+
+    def write(self, decision: trace_pb2.Decision) -> None:
+        """Append a decision."""
+        self._lines.append(line(decision))
+        if len(self._lines) >= _LINES_BUFFERED:
+            self.flush()
+
+    def write_failed(self, attempts: Iterable[FailedAttempt]) -> None:
+        """Append the decisions of attempts that bound nothing."""
+        self._lines += [failed_line(each) for each in attempts]
+        if len(self._lines) >= _LINES_BUFFERED:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand to the system all that was written."""
+        self._file.write(b"".join(self._lines))
+        self._lines.clear()
+        self._file.flush()
+
+    def close(self) -> None:
+        """End the file; a second time does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+
+def line(decision: trace_pb2.Decision) -> bytes:
+    """Return a decision as a line with its end, in protobuf's own JSON.
+
+    64-bit integers are texts; what is not set, and a field with its default, is absent.
+    """
+    return orjson.dumps(json_codec.to_proto3_json(decision), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def failed_line(attempt: FailedAttempt) -> bytes:
+    """Return the line of a failed attempt's decision: what `line` returns, but much faster."""
+    at_ns, sequence, pod, message, attempts, reason = attempt
+    texts = (pod.namespace, pod.name, pod.uid, message, reason)
+    if not (at_ns and attempts and all(texts)):
+        return line(attempt.decision())
+    namespace, name, uid, words, why = map(_escaped, texts)
+    return _FAILED % (at_ns, sequence, namespace, name, uid, words, attempts, why)
+
+
+@lru_cache(maxsize=1 << 14)
+def _escaped(text: str) -> bytes:
+    """Return a text as it stands in JSON, without its quotes."""
+    return orjson.dumps(text)[1:-1]
+
+
+def _failed_template() -> bytes:
+    """Return the line of a failed attempt that holds no default, with places for its values."""
+    pod = meta_pb2.ObjectReference(kind="Pod", namespace="a", name="b", uid="c")
+    shown = line(FailedAttempt(1, 2, pod, "d", 3, "e").decision())
+    shown = re.sub(rb'(?<=[:"])[1-3](?=[,"}])', b"%d", shown)
+    return re.sub(rb'(?<=:")[a-e](?=")', b"%b", shown)
+
+
+_FAILED = _failed_template()
+
+
+def read_decisions(path: Path) -> Iterator[trace_pb2.Decision]:
+    """Yield the decisions of a log in order. Raises RunError for a line that is none."""
+    for where, text in _lines(path):
+        yield _parsed(text, where)
+
+
+def read_entries(path: Path, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
+    """Yield a pod's decisions, each with how many attempts the log has before it at its moment.
+
+    Raises RunError as read_decisions does. A long run has millions of lines: those that do not name
+    the pod are not parsed.
+    """
+    named = orjson.dumps(uid)
+    moment, before = b"", 0
+    for where, text in _lines(path):
+        # The time stands before the number within the log.
+        now = text.partition(b'"sequence":')[0]
+        if now != moment:
+            moment, before = now, 0
+        if named in text:
+            decision = _parsed(text, where)
+            if decision.observed.object.uid == uid:
+                yield decision, before
+        # No text can hold this, since quotes in texts are escaped.
+        before += b'"attempts":' in text
+
+
+def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield each line with where it stands. Raises RunError."""
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                yield f"{path}, line {number}", text
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _parsed(text: bytes, where: str) -> trace_pb2.Decision:
+    try:
+        decision = json_codec.parse(trace_pb2.Decision, orjson.loads(text))
+    except (orjson.JSONDecodeError, FieldError) as error:
+        raise RunError(f"{where}: is no decision: {error}") from error
+    if not decision.HasField("observed"):
+        raise RunError(f"{where}: is no decision: it tells nothing that was observed")
+    return decision
+
+
+CYCLE = "schedulingCycle"
+
+Steps = Mapping[str, Sequence[int]]
+"""By the steps' names, what each took on the wall clock, ns: an entry for each pod."""
+
+
+def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
+    """Return the steps of all cycles that `outcomes` tell, without those not measured."""
+    found: dict[str, list[int]] = {}
+    for outcome in outcomes.outcomes:
+        if outcome.HasField("refusals"):
+            found.setdefault(CYCLE, []).extend(outcome.refusals.wall_ns)
+            for step in outcome.refusals.steps:
+                found.setdefault(step.name, []).extend(step.wall_ns)
+        else:
+            for phase in outcome.phases:
+                found.setdefault(phase.name, []).append(phase.wall_ns)
+    return found
+
+
+def one_by_one(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[scheduler_pb2.Outcome]:
+    """Yield the outcome of each attempt; refusals told together have no names of pods."""
+    for outcome in outcomes.outcomes:
+        if outcome.HasField("refusals"):
+            yield from _refusals(outcome.at_ns, outcome.refusals)
+        else:
+            yield outcome
+
+
+def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[scheduler_pb2.Outcome]:
+    for number, uid in enumerate(refusals.uids):
+        verdict = refusals.verdicts[refusals.refused_by[number]]
+        one = scheduler_pb2.Outcome(
+            at_ns=at_ns,
+            attempts=refusals.attempts[number],
+            first_enqueued_ns=refusals.first_enqueued_ns[number],
+            queued_ns=refusals.queued_ns[number],
+            unschedulable=verdict,
+        )
+        one.pop.uid = uid
+        one.pop.cycle = refusals.first_cycle + number
+        yield one
+
+
+def pods_of(outcomes: scheduler_pb2.RoundOutcomes) -> int:
+    """Return how many attempts `outcomes` tell."""
+    return sum(
+        len(each.refusals.uids) if each.HasField("refusals") else 1 for each in outcomes.outcomes
+    )

@@ -1,0 +1,262 @@
+"""The folder that a run leaves behind, and the names of the files in it.
+
+- manifest.json: what the run was; "finished" is false until its end.
+- decisions.jsonl: the decision log.
+- history.rounds.zst: every round as it was told to the scheduler.
+- extenders.rounds.zst: what extenders answered in each round, where there are some.
+- checkpoint-ROUNDS-NS.zst: the scheduler after so many rounds of it, where a run took long.
+- spans.jsonl: spans, where they go to a file.
+- latencies.json: what was measured on the wall clock.
+- summary.json: what the summary shows.
+- *.parquet: the tables of replay.results.tables, made of the files above.
+- report.html: the report of replay.report, made of the tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import orjson
+
+from replay.errors import RunError
+from replay.results.durations import simulated
+from replay.results.run.checkpoints import is_checkpoint
+from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
+from replay.results.run.history import RoundLog, read_rounds, with_answers
+from replay.results.run.manifest import Manifest
+from replay.results.schema import FILE_NAMES
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+
+MANIFEST = "manifest.json"
+DECISIONS = "decisions.jsonl"
+HISTORY = "history.rounds.zst"
+EXTENDERS = "extenders.rounds.zst"
+SPANS = "spans.jsonl"
+LATENCIES = "latencies.json"
+SUMMARY = "summary.json"
+REPORT = "report.html"
+FILES = (
+    MANIFEST,
+    DECISIONS,
+    HISTORY,
+    EXTENDERS,
+    SPANS,
+    LATENCIES,
+    SUMMARY,
+    REPORT,
+    *FILE_NAMES,
+)
+TABLES_DRAFT = ".tables-"
+"""Begins the name of a folder in which tables are being made."""
+_DRAFT = ".draft"
+
+
+class RunDirectory:
+    """A run's folder; make one with `create` or `create_next`, read one with `open`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, *, force: bool = False) -> Self:
+        """Make the folder, which may exist if it is empty.
+
+        With `force` a former run in it is removed, and nothing else. Raises RunError otherwise.
+        """
+        cls.check(path, force=force)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            for each in path.iterdir():
+                if each.is_dir():
+                    shutil.rmtree(each)
+                else:
+                    each.unlink()
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
+        return cls(path)
+
+    @staticmethod
+    def check(path: Path, *, force: bool = False) -> None:
+        """Change nothing, and raise RunError where `create` would for what is there already."""
+        try:
+            present = sorted(each.name for each in path.iterdir())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise RunError(f"{path} cannot be made: {error.strerror or error}") from error
+        if present and not force:
+            hint = "a former run: --force replaces it" if MANIFEST in present else "not empty"
+            raise RunError(f"{path} is {hint}")
+        foreign = [name for name in present if not _is_ours(path / name)]
+        if foreign:
+            shown = ", ".join(foreign[:3])
+            raise RunError(f"{path} holds more than a run ({shown}) and stays as it is")
+
+    @classmethod
+    def create_next(cls, trace_name: str, parent: Path = Path("runs")) -> Self:
+        """Make the next free folder PARENT/TRACE_NAME-N, N from 1."""
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            number = 1 + max(_numbers(parent, trace_name), default=0)
+            while True:
+                try:
+                    (parent / f"{trace_name}-{number}").mkdir()
+                except FileExistsError:
+                    number += 1
+                else:
+                    return cls(parent / f"{trace_name}-{number}")
+        except OSError as error:
+            raise RunError(f"{parent} cannot be written: {error.strerror or error}") from error
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Return an existing run. Raises RunError where `path` is none."""
+        if not (path / MANIFEST).is_file():
+            raise RunError(f"{path} is no run directory: it has no {MANIFEST}")
+        return cls(path)
+
+    # What a run writes
+
+    def write_manifest(self, manifest: Manifest) -> None:
+        """Write the manifest, at the beginning and again, finished, at the end."""
+        self._write_json(MANIFEST, dataclasses.asdict(manifest))
+
+    def decision_log(self) -> DecisionLog:
+        """Begin the decision log."""
+        return DecisionLog(self.create_file(DECISIONS))
+
+    def round_log(self) -> RoundLog:
+        """Begin the history."""
+        return RoundLog(self.create_file(HISTORY))
+
+    def answers_log(self) -> RoundLog:
+        """Begin what extenders answer."""
+        return RoundLog(self.create_file(EXTENDERS))
+
+    def create_file(self, name: str) -> BinaryIO:
+        """Begin one of the run's files. Raises RunError."""
+        try:
+            return (self.path / name).open("wb")
+        except OSError as error:
+            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
+            raise RunError(problem) from error
+
+    def write_latencies(self, latencies: dict[str, Any]) -> None:
+        """Write what was measured on the wall clock."""
+        self._write_json(LATENCIES, latencies)
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write what the summary shows."""
+        self._write_json(SUMMARY, summary)
+
+    # What a reader finds; each raises RunError where a file is missing or broken
+
+    def manifest(self) -> Manifest:
+        """Return what the run was."""
+        return Manifest.from_mapping(self._read_json(MANIFEST))
+
+    def decisions(self) -> Iterator[trace_pb2.Decision]:
+        """Yield what was decided, in order."""
+        return read_decisions(self.path / DECISIONS)
+
+    def entries(self, uid: str) -> Iterator[tuple[trace_pb2.Decision, int]]:
+        """Yield a pod's decisions, each with how many attempts precede it at its moment."""
+        return read_entries(self.path / DECISIONS, uid)
+
+    def rounds(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield what the scheduler was told, in order."""
+        return read_rounds(self.path / HISTORY)
+
+    def check_moment(self, offset_ns: int) -> None:
+        """Raise RunError for a moment after the run's end, counted from its first event."""
+        start_ns: int | None = None
+        end_ns = self.manifest().end_ns
+        for round_ in self.rounds():
+            if start_ns is None and round_.events:
+                start_ns = round_.events[0].at_ns
+            if start_ns is not None and start_ns + offset_ns <= max(end_ns, round_.at_ns):
+                return
+            end_ns = max(end_ns, round_.at_ns)
+        if start_ns is not None:
+            ends, asked = simulated(end_ns - start_ns), simulated(offset_ns)
+            raise RunError(f"the run ends at {ends}: {asked} is after its end")
+
+    @property
+    def has_extenders(self) -> bool:
+        """Tell whether extenders had their say."""
+        return (self.path / EXTENDERS).is_file()
+
+    def retold(self) -> Iterator[scheduler_pb2.Round]:
+        """Yield what the scheduler was told, with what its extenders answered."""
+        answered = read_rounds(self.path / EXTENDERS) if self.has_extenders else iter(())
+        return with_answers(self.rounds(), answered)
+
+    def spans(self) -> Iterator[dict[str, Any]]:
+        """Yield the TracesData of each line of the spans' file."""
+        path = self.path / SPANS
+        for number, text in enumerate(self._read(SPANS).splitlines(), 1):
+            yield _mapping(text, f"{path}, line {number}")
+
+    def latencies(self) -> dict[str, Any]:
+        """Return what was measured on the wall clock."""
+        return self._read_json(LATENCIES)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the summary shows."""
+        return self._read_json(SUMMARY)
+
+    def eviction_not_judged(self) -> str:
+        """Return why the run could decide no eviction, "" where it could or does not say."""
+        try:
+            return str(self.summary()["decided"].get("eviction_not_judged", ""))
+        except (RunError, KeyError, AttributeError):
+            return ""
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        return _mapping(self._read(name), str(self.path / name))
+
+    def _read(self, name: str) -> bytes:
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise RunError(f"{path} cannot be read: {error.strerror or error}") from error
+
+    def _write_json(self, name: str, mapping: dict[str, Any]) -> None:
+        """Write a whole file, or leave the former one as it was."""
+        text = orjson.dumps(mapping, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        draft = self.path / f"{name}{_DRAFT}"
+        try:
+            draft.write_bytes(text)
+            draft.replace(self.path / name)
+        except OSError as error:
+            problem = f"{self.path / name} cannot be written: {error.strerror or error}"
+            raise RunError(problem) from error
+
+
+def _is_ours(path: Path) -> bool:
+    if path.is_dir():
+        return path.name.startswith(TABLES_DRAFT)
+    return path.name.removesuffix(_DRAFT) in FILES or is_checkpoint(path.name)
+
+
+def _numbers(parent: Path, trace_name: str) -> Iterator[int]:
+    for each in parent.iterdir():
+        name, _, number = each.name.rpartition("-")
+        if name == trace_name and number.isdecimal():
+            yield int(number)
+
+
+def _mapping(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise RunError(f"{where}: is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise RunError(f"{where}: is no JSON object")
+    return value

@@ -1,0 +1,335 @@
+"""A trace for each pod, in virtual time by default: what it waited for, what was decided, its end.
+
+    Pod                        from its creation to its end
+    ├── queue.wait             from its entry into the queue to a scheduling cycle
+    ├── schedulingCycle        what the cycle decided; takes no virtual time
+    ├── preemption             victims, linked to their traces
+    ├── bindingCycle
+    ├── Running
+    └── eviction
+
+A pod whose controller made it in place of one that was preempted or evicted is linked to the span
+that says so; where only a share of the pods is kept, that may be another loss of the same owner.
+What the steps of a cycle took on the wall clock are attributes of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from replay.results.run.decision_log import CYCLE
+from replay.world.api.pod_record import controller_uid
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.kube.fields import time_ns
+from services.telemetry.span import Attribute, Sampling, Span, SpanContext, SpanSink, TraceIds
+
+_WALL_NS = "reprieve.wall_ns"
+
+
+@dataclass(slots=True, kw_only=True)
+class _PodTrace:
+    ids: TraceIds
+    root: SpanContext
+    start_ns: int
+    attributes: dict[str, Attribute]
+    owner_uid: str
+    links: list[SpanContext]
+    running_ns: int | None = None
+    node_name: str = ""
+    ended: bool = False
+
+
+class PodSpans:
+    """Makes the spans of the pods that are kept, and hands each to `sink` as it ends.
+
+    `clock` turns the simulation's moments into the spans' times.
+    """
+
+    def __init__(
+        self, sink: SpanSink, sampling: Sampling, seed: int, clock: VirtualClock | None = None
+    ) -> None:
+        self._sink = sink
+        self._clock = clock or VirtualClock()
+        self._sampling = sampling
+        self._seed = seed
+        self._traces: dict[str, _PodTrace] = {}
+        self._disrupted: dict[str, deque[SpanContext]] = {}
+
+    def created(self, now_ns: int, pod: pod_pb2.Pod) -> None:
+        """Begin a pod's trace, if it is one that is kept."""
+        self._clock.reached(now_ns)
+        meta = pod.metadata
+        ids = self._sampling.pick(self._seed, meta.uid)
+        if ids is None:
+            if self._disrupted:
+                self._replaced_span(controller_uid(meta))
+            return
+        owner_uid = controller_uid(meta)
+        replaced = self._replaced_span(owner_uid)
+        trace = _PodTrace(
+            ids=ids,
+            root=SpanContext(ids.trace_id, ids.next_span_id()),
+            start_ns=min(now_ns, time_ns(meta.creation_timestamp) or now_ns),
+            attributes={
+                "k8s.namespace.name": meta.namespace,
+                "k8s.pod.name": meta.name,
+                "k8s.pod.uid": meta.uid,
+                "reprieve.priority": pod.spec.priority,
+            },
+            owner_uid=owner_uid,
+            links=[replaced] if replaced else [],
+            node_name=pod.spec.node_name,
+        )
+        if pod.status.phase == "Running":
+            started_ns = time_ns(pod.status.start_time)
+            trace.running_ns = min(now_ns, started_ns or now_ns)
+        self._traces[meta.uid] = trace
+
+    def outcome(
+        self,
+        outcome: scheduler_pb2.Outcome,
+        within: SpanContext | None = None,
+    ) -> None:
+        """End pods' waits in the queue, and the cycles that they were popped for.
+
+        A cycle is linked to `within`, the exchange in which it was decided.
+        """
+        at_ns = outcome.at_ns
+        self._clock.reached(at_ns)
+        links = (within,) if within is not None else ()
+        if outcome.HasField("refusals"):
+            self._refusals(at_ns, outcome.refusals, links)
+            return
+        trace = self._traces.get(outcome.pop.uid)
+        if trace is not None:
+            self._wait(trace, outcome.queued_ns, at_ns, outcome.attempts)
+            attributes, error = _cycle(outcome)
+            self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links, error=error)
+
+    def _refusals(
+        self, at_ns: int, refusals: scheduler_pb2.Refusals, links: Sequence[SpanContext]
+    ) -> None:
+        verdicts = [_refusal(each) for each in refusals.verdicts]
+        steps: list[dict[str, Attribute]] = [{} for _ in refusals.uids]
+        for step in refusals.steps:
+            for place, wall_ns in zip(step.places, step.wall_ns, strict=True):
+                steps[place][f"{_WALL_NS}.{step.name}"] = wall_ns
+        for uid, place, attempts, queued_ns, wall_ns, walls_ns in zip(
+            refusals.uids,
+            refusals.refused_by,
+            refusals.attempts,
+            refusals.queued_ns,
+            refusals.wall_ns,
+            steps,
+            strict=True,
+        ):
+            trace = self._traces.get(uid)
+            if trace is not None:
+                self._wait(trace, queued_ns, at_ns, attempts)
+                attributes = {
+                    "reprieve.attempt": attempts,
+                    **verdicts[place],
+                    f"{_WALL_NS}.{CYCLE}": wall_ns,
+                    **walls_ns,
+                }
+                self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links)
+
+    def _wait(self, trace: _PodTrace, queued_ns: int, at_ns: int, attempts: int) -> None:
+        waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
+        self._child(trace, "queue.wait", min(queued_ns, at_ns), at_ns, waited)
+
+    def reached(self, at_ns: int) -> None:
+        """Note that the replay has come to a moment."""
+        self._clock.reached(at_ns)
+
+    def decided(self, decision: trace_pb2.Decision) -> None:
+        """Take a decision's part in a pod's trace."""
+        self._clock.reached(decision.at_ns)
+        observed = decision.observed
+        trace = self._traces.get(observed.object.uid)
+        if trace is None:
+            return
+        at_ns = decision.at_ns
+        match observed.WhichOneof("observed"):
+            case "scheduled":
+                self._bound(at_ns, trace, observed.scheduled, decision.refused)
+            case "nominated":
+                self._nominated(at_ns, trace, observed.nominated, decision.refused)
+            case "preempted":
+                self._preempted(trace, observed.preempted)
+            case "evicted":
+                self._evicted(at_ns, trace, observed.evicted)
+            case "started":
+                trace.running_ns = at_ns
+            case "finished":
+                self._end(at_ns, trace, observed.finished.reason or observed.finished.phase)
+            case "removed":
+                self._end(at_ns, trace, observed.removed.cause)
+                del self._traces[observed.object.uid]
+
+    def close(self, now_ns: int) -> None:
+        """End the spans of the pods that outlive the run, at its last moment."""
+        self._clock.reached(now_ns)
+        for trace in self._traces.values():
+            self._end(now_ns, trace, "")
+        self._traces.clear()
+
+    def _bound(
+        self, at_ns: int, trace: _PodTrace, scheduled: trace_pb2.Scheduled, refused: str
+    ) -> None:
+        node: dict[str, Attribute] = {"k8s.node.name": scheduled.node_name}
+        self._child(trace, "bindingCycle", at_ns, at_ns, node, error=refused)
+        if not refused:
+            trace.node_name = scheduled.node_name
+
+    def _nominated(
+        self, at_ns: int, trace: _PodTrace, nominated: trace_pb2.Nominated, refused: str
+    ) -> None:
+        if not nominated.node_name:
+            return
+        victims = [self._traces.get(victim.uid) for victim in nominated.victims]
+        attributes: dict[str, Attribute] = {
+            "k8s.node.name": nominated.node_name,
+            "reprieve.decided_by": nominated.decided_by,
+            "reprieve.candidates": nominated.candidates,
+            "reprieve.budget_violations": nominated.budget_violations,
+            "reprieve.victims": [f"{each.namespace}/{each.name}" for each in nominated.victims],
+        }
+        links = [victim.root for victim in victims if victim is not None]
+        self._child(trace, "preemption", at_ns, at_ns, attributes, links=links, error=refused)
+
+    def _preempted(self, trace: _PodTrace, preempted: trace_pb2.Preempted) -> None:
+        """Note whose victim the pod is; its replacement is linked to its trace's root."""
+        trace.attributes["reprieve.preempted_by"] = f"{preempted.by.namespace}/{preempted.by.name}"
+        preemptor = self._traces.get(preempted.by.uid)
+        if preemptor is not None:
+            trace.links.append(preemptor.root)
+        self._await_replacement(trace, trace.root)
+
+    def _evicted(self, at_ns: int, trace: _PodTrace, evicted: trace_pb2.Evicted) -> None:
+        attributes: dict[str, Attribute] = {
+            "k8s.node.name": evicted.node_name,
+            "reprieve.signal": evicted.signal,
+            "reprieve.message": evicted.message,
+        }
+        span = self._child(trace, "eviction", at_ns, at_ns, attributes)
+        self._await_replacement(trace, span)
+
+    def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
+        """End a pod's trace once; `end` is "" where the run is over and the pod is not."""
+        if trace.ended:
+            return
+        trace.ended = True
+        if trace.running_ns is not None:
+            node: dict[str, Attribute] = {"k8s.node.name": trace.node_name}
+            self._child(trace, "Running", trace.running_ns, at_ns, node)
+        trace.attributes["reprieve.end"] = end or "outlives the run"
+        start_ns, end_ns = self._clock.time_ns(trace.start_ns), self._clock.time_ns(at_ns)
+        self._sink.end(Span("Pod", trace.root, "", start_ns, end_ns, trace.attributes, trace.links))
+
+    def _child(
+        self,
+        trace: _PodTrace,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        attributes: dict[str, Attribute],
+        *,
+        links: Sequence[SpanContext] = (),
+        error: str = "",
+    ) -> SpanContext:
+        ids, root = trace.ids, trace.root
+        context = SpanContext(ids.trace_id, ids.next_span_id())
+        began_ns = self._clock.time_ns(start_ns)
+        ended_ns = began_ns if end_ns == start_ns else self._clock.time_ns(end_ns)
+        self._sink.end(
+            Span(name, context, root.span_id, began_ns, ended_ns, attributes, links, error)
+        )
+        return context
+
+    def _await_replacement(self, trace: _PodTrace, span: SpanContext) -> None:
+        if trace.owner_uid:
+            self._disrupted.setdefault(trace.owner_uid, deque()).append(span)
+
+    def _replaced_span(self, owner_uid: str) -> SpanContext | None:
+        """Return the span of the owner's earliest loss that no pod has replaced yet."""
+        lost = self._disrupted.get(owner_uid)
+        if not lost:
+            return None
+        span = lost.popleft()
+        if not lost:
+            del self._disrupted[owner_uid]
+        return span
+
+
+def _refusal(verdict: scheduler_pb2.Unschedulable) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {
+        "reprieve.outcome": "unschedulable",
+        "reprieve.message": verdict.message,
+        "reprieve.plugins": list(verdict.unschedulable_plugins),
+    }
+    if verdict.preemption_message:
+        attributes["reprieve.preemption_message"] = verdict.preemption_message
+    return attributes
+
+
+def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
+    """Return a scheduling cycle's attributes, and its error where it ended in one."""
+    attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
+    error = ""
+    match outcome.WhichOneof("outcome"):
+        case "bind":
+            bind = outcome.bind
+            attributes["reprieve.outcome"] = "bound"
+            attributes["k8s.node.name"] = bind.node_name
+            attributes["reprieve.feasible_nodes"] = bind.feasible_nodes
+            attributes["reprieve.tied_nodes"] = bind.tied_nodes
+        case "unschedulable":
+            attributes |= _refusal(outcome.unschedulable)
+        case "failure":
+            attributes["reprieve.outcome"] = "error"
+            error = outcome.failure.message
+    for phase in outcome.phases:
+        attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
+    return attributes, error
+
+
+class VirtualClock:
+    """The simulation's own time, ns since the Unix epoch; moments are reached in order."""
+
+    def reached(self, at_ns: int) -> None:
+        """Note that the replay has come to a moment: nothing is to be noted."""
+
+    def time_ns(self, at_ns: int) -> int:
+        """Return the span's time for a moment that the replay has come to: the moment itself."""
+        return at_ns
+
+
+class WallClock(VirtualClock):
+    """When the replay came to a moment on the wall clock; `now_ns` reads that.
+
+    A moment before the first one is the first.
+    """
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._moments = array("q")
+        self._walls = array("q")
+
+    def reached(self, at_ns: int) -> None:
+        """Note what the wall clock shows, once for each moment."""
+        if not self._moments or at_ns > self._moments[-1]:
+            self._moments.append(at_ns)
+            self._walls.append(self._now_ns())
+
+    def time_ns(self, at_ns: int) -> int:
+        """Return when the latest moment up to this one was reached."""
+        if not self._walls:
+            return self._now_ns()
+        return self._walls[max(0, bisect_right(self._moments, at_ns) - 1)]

@@ -1,0 +1,187 @@
+"""A trace for the run, in wall time: the exchanges with the services.
+
+    replay
+    ├── runRound                 from a message to the scheduler to its outcomes, with how many
+    │   │                        rounds it told
+    │   ├── queueExchange        one of the scheduler's exchanges with its queue
+    │   └── schedulingCycle      all cycles of these rounds, with their number of pods
+    │       ├── RunFilterPlugins
+    │       └── RunScorePlugins, RunPostFilterPlugins, ...
+    └── synchronize              an exchange with the eviction service
+
+A step that many pods share is one span with their count. The cycles of the pods' own traces, which
+run in virtual time, are linked to the runRound that they were part of. A round that tried no pod is
+counted in the run's own span and timed among the latencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from replay.results.run.decision_log import CYCLE, Steps, pods_of
+from reprieve.eviction.v1beta1 import eviction_service_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
+from services.telemetry.span import Attribute, Sampling, Span, SpanContext, SpanSink
+
+RUN = "replay"
+RUN_ROUND = "runRound"
+NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
+NODES_MAX = 20
+"""How many nodes under pressure a span names."""
+_HEAD = 3
+
+
+class Exchange:
+    """A message to the scheduler: the `first` round that it told, and those of its window."""
+
+    def __init__(self, first: scheduler_pb2.Round) -> None:
+        self.first = first
+        self.rounds = 0
+        self.events = 0
+        self.pods = 0
+        self.queue_exchanges = 0
+        self.phases: list[session_pb2.Phase] = []
+        self.steps: dict[str, list[int]] = {}
+
+    def add(
+        self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes, steps: Steps
+    ) -> None:
+        """Count a round of it, whose cycles took `steps`."""
+        self.rounds += 1
+        self.events += len(round_.events)
+        self.pods += pods_of(outcomes)
+        self.queue_exchanges += outcomes.queue_exchanges
+        self.phases += outcomes.phases
+        for name, walls_ns in steps.items():
+            self.steps.setdefault(name, []).extend(walls_ns)
+
+
+class RoundSpans:
+    """Makes the spans of the rounds that are kept; the run's own is always kept."""
+
+    def __init__(self, sink: SpanSink, sampling: Sampling, seed: int, began_ns: int) -> None:
+        self._sink = sink
+        self._sampling = sampling
+        self._seed = seed
+        self._began_ns = began_ns
+        ids = Sampling(1.0).pick(seed, RUN)
+        assert ids is not None  # noqa: S101 - a share of 1 keeps everything
+        self._ids = ids
+        self._root = SpanContext(ids.trace_id, ids.next_span_id())
+        self._exchanges = 0
+        self._rounds = 0
+
+    @property
+    def root(self) -> SpanContext:
+        """Return the context of the run's own span."""
+        return self._root
+
+    def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
+        """Return the context of an exchange whose first round came to `outcomes`.
+
+        None where it has no span.
+        """
+        self._exchanges += 1
+        if not pods_of(outcomes):
+            return None
+        if self._sampling.share < 1 and not self._sampling.pick(self._seed, str(self._exchanges)):
+            return None
+        return self._context()
+
+    def ended(
+        self, context: SpanContext | None, began_ns: int, taken_ns: int, exchange: Exchange
+    ) -> None:
+        """End the spans of an exchange that began at `began_ns`, ns since the Unix epoch.
+
+        The steps of its cycles are known by what they took only: they are shown one after the other
+        from its beginning.
+        """
+        self._rounds += exchange.rounds
+        if context is None:
+            return
+        attributes: dict[str, Attribute] = {
+            "reprieve.at_ns": exchange.first.at_ns,
+            "reprieve.round": exchange.first.round,
+            "reprieve.rounds": exchange.rounds,
+            "reprieve.events": exchange.events,
+            "reprieve.pods": exchange.pods,
+            "reprieve.queue_exchanges": exchange.queue_exchanges,
+        }
+        self._sink.end(
+            Span(RUN_ROUND, context, self._root.span_id, began_ns, began_ns + taken_ns, attributes)
+        )
+        for phase in exchange.phases:
+            self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
+            began_ns += phase.wall_ns
+        self._cycles(context, began_ns, exchange.steps)
+
+    def stepped(
+        self,
+        name: str,
+        began_ns: int,
+        taken_ns: int,
+        nodes: int,
+        found: Mapping[str, Attribute] = NOTHING_FOUND,
+    ) -> None:
+        """End the span of an exchange with the eviction service, which shows what it `found`."""
+        attributes: dict[str, Attribute] = {"reprieve.nodes": nodes, **found}
+        end_ns = began_ns + taken_ns
+        self._sink.end(
+            Span(name, self._context(), self._root.span_id, began_ns, end_ns, attributes)
+        )
+
+    def _cycles(self, parent: SpanContext, began_ns: int, steps: Steps) -> None:
+        """End one span for all cycles of a round, and one for each of their steps."""
+        if CYCLE not in steps:
+            return
+        cycle = self._step(CYCLE, parent, began_ns, sum(steps[CYCLE]), len(steps[CYCLE]))
+        for name, walls_ns in steps.items():
+            if name != CYCLE:
+                taken_ns = sum(walls_ns)
+                self._step(name, cycle, began_ns, taken_ns, len(walls_ns))
+                began_ns += taken_ns
+
+    def _step(
+        self, name: str, parent: SpanContext, began_ns: int, taken_ns: int, pods: int
+    ) -> SpanContext:
+        context = self._context()
+        attributes: dict[str, Attribute] = {"reprieve.pods": pods}
+        end_ns = began_ns + taken_ns
+        self._sink.end(Span(name, context, parent.span_id, began_ns, end_ns, attributes))
+        return context
+
+    def close(self, now_ns: int) -> None:
+        """End the run's span at `now_ns`, ns since the Unix epoch."""
+        attributes: dict[str, Attribute] = {"reprieve.rounds": self._rounds}
+        self._sink.end(Span(RUN, self._root, "", self._began_ns, now_ns, attributes))
+
+    def _context(self) -> SpanContext:
+        return SpanContext(self._ids.trace_id, self._ids.next_span_id())
+
+
+def synchronize_attributes(
+    answers: Iterable[eviction_service_pb2.OperationResult],
+) -> dict[str, Attribute]:
+    """Return the thresholds met and each ranking's head, by node; nothing where none is met.
+
+    Lists hold "NODE: ..." for the first NODES_MAX nodes; the count beside them is of all.
+    """
+    met = [answer for answer in answers if answer.step.thresholds_met]
+    if not met:
+        return {}
+    thresholds, heads, evicted = [], [], []
+    for answer in met[:NODES_MAX]:
+        name, result = answer.node_name, answer.step
+        thresholds += [f"{name}: {each.text}" for each in result.thresholds_met]
+        head = [f"{each.pod.namespace}/{each.pod.name}" for each in result.ranking[:_HEAD]]
+        if head:
+            heads.append(f"{name}: {', '.join(head)}")
+        evicted += [f"{name}: {each.pod.namespace}/{each.pod.name}" for each in result.evictions]
+    return {
+        "reprieve.nodes_with_thresholds_met": len(met),
+        "reprieve.thresholds_met": thresholds,
+        "reprieve.ranking_head": heads,
+        "reprieve.evicted": evicted,
+    }

@@ -1,0 +1,141 @@
+"""What an API server does to a pod before it stores it, as far as scheduling goes.
+
+Priority is resolved from the pod's class when it is created and never again: pods that exist keep
+theirs when a class comes, changes its default or goes.
+
+Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, pkg/apis/scheduling/validation.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reprieve.kube.v1beta1 import pod_pb2, scheduling_pb2
+from services.kube.pod import (
+    HIGHEST_USER_PRIORITY,
+    SYSTEM_CLASSES,
+    SYSTEM_PREFIX,
+    PriorityClass,
+)
+from services.rpc.errors import FieldError
+from services.rpc.kube.codec import priority_class_from_message
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NO_CLASS = PriorityClass(name="", value=0)
+"""What a pod without a class gets where no class is the default."""
+
+
+class AdmissionError(ValueError):
+    """An object that an API server would refuse; the text is for people."""
+
+
+class PriorityAdmission:
+    """The priority classes, and what they give to new pods."""
+
+    def __init__(self) -> None:
+        self._classes = {each.name: each for each in SYSTEM_CLASSES}
+
+    def put_class(self, message: scheduling_pb2.PriorityClass) -> None:
+        """Create or update a class. Raises AdmissionError where an API server refuses it."""
+        try:
+            wanted = priority_class_from_message(message)
+        except FieldError as error:
+            raise AdmissionError(str(error)) from error
+        if wanted.name in {each.name for each in SYSTEM_CLASSES}:
+            self._check_system_class(wanted)
+            return
+        _check_class(wanted)
+        known = self._classes.get(wanted.name)
+        if known is not None:
+            _check_update(known, wanted)
+        default = self._default()
+        if wanted.global_default and default is not None and default.name != wanted.name:
+            raise AdmissionError(
+                f"PriorityClass {wanted.name!r}: {default.name!r} is marked as globalDefault "
+                "already, and only one class may be"
+            )
+        self._classes[wanted.name] = wanted
+
+    def remove_class(self, name: str) -> None:
+        """Delete a class; an unknown one is accepted, a system class stays."""
+        if name not in {each.name for each in SYSTEM_CLASSES}:
+            self._classes.pop(name, None)
+
+    def classes(self) -> list[PriorityClass]:
+        """Return all classes by name."""
+        return [self._classes[name] for name in sorted(self._classes)]
+
+    def admit(self, pod: pod_pb2.Pod) -> str:
+        """Fill in priority and preemptionPolicy; answer a note, "" for nothing to note.
+
+        A priority that the pod has already is kept, since a recorded pod went through a real
+        admission. Raises AdmissionError for a pod without a priority whose class is unknown, or
+        that asks for another preemptionPolicy than its class gives.
+        """
+        spec = pod.spec
+        name = spec.priority_class_name
+        if spec.HasField("priority"):
+            if not name:
+                if spec.priority == _NO_CLASS.value:
+                    return ""
+                return "spec.priority without a priorityClassName is kept as given"
+            if name not in self._classes:
+                return f"no PriorityClass {name!r} is known; spec.priority is kept as recorded"
+            return ""
+        chosen = self._classes.get(name) if name else self._default() or _NO_CLASS
+        if chosen is None:
+            raise AdmissionError(f"no PriorityClass with name {name} was found")
+        policy = chosen.preemption_policy.value
+        if spec.HasField("preemption_policy") and spec.preemption_policy != policy:
+            raise AdmissionError(
+                f"preemptionPolicy {spec.preemption_policy} must not be given: the priority "
+                f"class's is {policy}"
+            )
+        spec.priority_class_name = chosen.name
+        spec.priority = chosen.value
+        spec.preemption_policy = policy
+        return ""
+
+    def _default(self) -> PriorityClass | None:
+        """Return the global default with the lowest value, as upstream chooses among several."""
+        defaults = [each for each in self._classes.values() if each.global_default]
+        return min(defaults, key=lambda each: (each.value, each.name)) if defaults else None
+
+    def _check_system_class(self, wanted: PriorityClass) -> None:
+        known = self._classes[wanted.name]
+        if (wanted.value, wanted.global_default) != (known.value, False):
+            raise AdmissionError(
+                f"PriorityClass {wanted.name!r} is a system class: its value is {known.value} "
+                "and it is no globalDefault"
+            )
+
+
+def _check_class(wanted: PriorityClass) -> None:
+    if not _SUBDOMAIN.fullmatch(wanted.name) or len(wanted.name) > 253:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: the name must be a DNS subdomain (lower case letters, "
+            "digits, '-' and '.', at most 253)"
+        )
+    if wanted.name.startswith(SYSTEM_PREFIX):
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: names that begin with {SYSTEM_PREFIX!r} are reserved "
+            "for the system's own classes"
+        )
+    if wanted.value > HIGHEST_USER_PRIORITY:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: value {wanted.value} is above "
+            f"{HIGHEST_USER_PRIORITY}, the highest that users may define"
+        )
+
+
+def _check_update(known: PriorityClass, wanted: PriorityClass) -> None:
+    if known.value != wanted.value:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: value may not be changed in an update "
+            f"(it is {known.value}, not {wanted.value}): delete the class and create it anew"
+        )
+    if known.preemption_policy is not wanted.preemption_policy:
+        raise AdmissionError(
+            f"PriorityClass {wanted.name!r}: preemptionPolicy may not be changed in an update "
+            f"(it is {known.preemption_policy.value}): delete the class and create it anew"
+        )

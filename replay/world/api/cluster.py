@@ -1,0 +1,380 @@
+"""The objects that an API server would hold, and the events that their changes cause.
+
+A change is made through a method here, which does three things: it changes the object, appends
+the event that a watch would tell (for the scheduler's next round), and marks what controllers must
+look at again. Objects are the contract's own messages: documents, as an API server stores them.
+
+An object's resourceVersion counts its own changes here, from "1", whatever the trace says: what is
+told of one object does not depend on what happened to others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from replay.world.api import conditions
+from replay.world.api.pod_record import (
+    PodRecord,
+    controller_uid,
+    keep_own,
+    object_ref,
+    stamp,
+    status_event,
+)
+from reprieve.kube.v1beta1 import (
+    meta_pb2,
+    node_pb2,
+    object_pb2,
+    pod_pb2,
+    policy_pb2,
+    workloads_pb2,
+)
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import DEFAULT_SCHEDULER
+from services.rpc.kube.fields import set_time
+
+
+class Urgency(IntEnum):
+    """What an event must be told for, at the least; greater is more urgent.
+
+    STATUS: a binding that was carried out, or a status that changes, without the end of a pod or of
+    a nomination.
+    CHANGE: anything else. PENDING: a pod that has no node yet, or comes.
+    """
+
+    STATUS = 1
+    CHANGE = 2
+    PENDING = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class Changed:
+    """What controllers must look at again, in order of the first change (dicts used as sets)."""
+
+    owners: dict[str, None] = field(default_factory=dict)
+    deployments: dict[str, None] = field(default_factory=dict)
+    pods: dict[str, pod_pb2.Pod] = field(default_factory=dict)
+    budgets: dict[str, None] = field(default_factory=dict)
+    nodes: dict[str, None] = field(default_factory=dict)
+
+    def add(self, later: Changed) -> None:
+        """Take in what has changed since."""
+        self.owners.update(later.owners)
+        self.deployments.update(later.deployments)
+        self.pods.update(later.pods)
+        self.budgets.update(later.budgets)
+        self.nodes.update(later.nodes)
+
+
+class Cluster:
+    """All objects of the simulated cluster; `events` are those of the next round.
+
+    `urgency` is that of the most urgent of `events`, None without any.
+
+    `births` counts the pods that each owner has ever had, but for those that had ended when they
+    came. `scales` holds the replicas asked for by controllers that are not served here, by UID.
+    `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all that have and
+    are still there. `enlisted` counts how often a pod became pending.
+    """
+
+    def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
+        self._scheduler_names = scheduler_names
+        self._others: dict[tuple[str, str, str], int] = {}
+        self.pods: dict[str, PodRecord] = {}
+        self.nodes: dict[str, node_pb2.Node] = {}
+        self.pods_by_node: dict[str, dict[str, PodRecord]] = {}
+        self.active_by_node: dict[str, dict[str, PodRecord]] = {}
+        self.ended: dict[str, PodRecord] = {}
+        self.pods_by_owner: dict[str, dict[str, PodRecord]] = {}
+        self.pod_uids: dict[str, str] = {}
+        self.budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
+        self.replica_sets: dict[str, workloads_pb2.ReplicaSet] = {}
+        self.deployments: dict[str, workloads_pb2.Deployment] = {}
+        self.scales: dict[str, int] = {}
+        self.births: dict[str, int] = {}
+        self.pending: dict[str, PodRecord] = {}
+        self.events: list[scheduler_pb2.Event] = []
+        self.urgency: Urgency | None = None
+        self.changed = Changed()
+        self.snapshot_version = 0
+        self.tried = 0
+        self.enlisted = 0
+
+    # Pods
+
+    def create_pod(self, pod: PodRecord, event: scheduler_pb2.Event) -> None:
+        """Add a pod that `new_pod` made, with its event; its UID and its key must be free."""
+        self.pods[pod.uid] = pod
+        self.pod_uids[pod.key] = pod.uid
+        if pod.is_terminal:
+            self.ended[pod.uid] = pod
+        if pod.owner_uid:
+            self.pods_by_owner.setdefault(pod.owner_uid, {})[pod.uid] = pod
+            self.births[pod.owner_uid] = self.births.get(pod.owner_uid, 0) + (not pod.is_terminal)
+        if pod.node_name:
+            self._place(pod)
+        else:
+            self._enlist(pod)
+        self._tell(event, Urgency.PENDING)
+        self._pod_changed(pod)
+
+    def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
+        """Apply the Binding subresource."""
+        pod.message.spec.node_name = node_name
+        event = _written(now_ns, pod, conditions.scheduled)
+        event.patch.node_name = node_name
+        self._delist(pod)
+        self._place(pod)
+        nominated = bool(pod.message.status.nominated_node_name)
+        self._tell(event, Urgency.CHANGE if nominated else Urgency.STATUS)
+        self._pod_changed(pod)
+
+    def status_changed(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        write: conditions.Write | None = None,
+        *,
+        nomination_ended: bool = False,
+    ) -> None:
+        """Tell of a pod's status, which `write` changes first; `nomination_ended` of a pending pod.
+
+        Without `write` the status was changed already.
+        """
+        event = _written(now_ns, pod, write)
+        if pod.is_terminal:
+            self.ended[pod.uid] = pod
+            self._delist(pod)
+            self._leave(pod)
+        ends = pod.is_terminal or nomination_ended
+        urgency = Urgency.CHANGE if ends else Urgency.STATUS
+        if pod.is_terminating and not pod.node_name:
+            urgency = Urgency.PENDING
+        self._tell(event, urgency)
+        self._pod_changed(pod)
+
+    def deletion_asked(
+        self, now_ns: int, pod: PodRecord, *, deletion_ns: int, grace_s: int
+    ) -> None:
+        """Set deletionTimestamp and the grace period that it stands for; tell the status too."""
+        meta = pod.message.metadata
+        set_time(meta.deletion_timestamp, deletion_ns)
+        meta.deletion_grace_period_seconds = grace_s
+        event = status_event(now_ns, pod.message)
+        event.patch.deletion_ns = deletion_ns
+        self._tell(event, _urgency(pod))
+        self._pod_changed(pod)
+
+    def replace_pod(self, now_ns: int, pod: PodRecord, message: pod_pb2.Pod) -> None:
+        """Take a user's new version of a pod; what the system owns stays as it is."""
+        keep_own(pod.message, message)
+        stamp(message.metadata, pod.message)
+        pod.message = message
+        self._own(pod)
+        if pod.queued:
+            self.tried -= pod.tried_at == self.snapshot_version
+            pod.tried_at = -1
+        elif not pod.node_name:
+            self._enlist(pod)
+        elif not pod.is_terminal:
+            self._snapshot_changed()
+        self._event(now_ns, _urgency(pod)).update.pod.CopyFrom(message)
+        self._pod_changed(pod)
+
+    def remove_pod(self, now_ns: int, pod: PodRecord) -> None:
+        """Take a pod out for good."""
+        del self.pods[pod.uid]
+        self.ended.pop(pod.uid, None)
+        if self.pod_uids.get(pod.key) == pod.uid:
+            del self.pod_uids[pod.key]
+        if pod.owner_uid:
+            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+        self._delist(pod)
+        self._leave(pod)
+        if pod.node_name:
+            _drop(self.pods_by_node, pod.node_name, pod.uid)
+        self._event(now_ns, _urgency(pod)).remove.CopyFrom(pod.object_ref())
+        self._pod_changed(pod)
+
+    def has_pod(self, uid: str) -> bool:
+        """Tell whether there is a pod of that UID, or was until what has not been sent yet."""
+        leaves = (event.remove.uid == uid for event in self.events)
+        return uid in self.pods or (uid != "" and any(leaves))
+
+    def has_node(self, name: str) -> bool:
+        """Tell whether there is a node of that name."""
+        return name in self.nodes
+
+    def is_schedulable(self, pod: PodRecord) -> bool:
+        """Tell whether a scheduler that is served here will take a pod that has no node."""
+        if pod.is_terminal or pod.is_terminating or pod.message.spec.scheduling_gates:
+            return False
+        return (pod.message.spec.scheduler_name or DEFAULT_SCHEDULER) in self._scheduler_names
+
+    def tried_now(self, pod: PodRecord) -> None:
+        """Note that a pending pod was tried on the snapshot as it stands."""
+        if pod.queued and pod.tried_at != self.snapshot_version:
+            pod.tried_at = self.snapshot_version
+            self.tried += 1
+
+    def all_tried(self) -> bool:
+        """Tell whether every pending pod was tried since the snapshot last changed."""
+        return self.tried >= len(self.pending)
+
+    # Nodes
+
+    def put_node(self, now_ns: int, node: node_pb2.Node) -> None:
+        """Add or replace a node."""
+        name = node.metadata.name
+        held = self.nodes.get(name)
+        self.nodes[name] = node
+        if not node.metadata.HasField("creation_timestamp"):
+            set_time(node.metadata.creation_timestamp, now_ns)
+        stamp(node.metadata, held)
+        event = self._event(now_ns)
+        (event.add if held is None else event.update).node.CopyFrom(node)
+        self.changed.nodes[name] = None
+        self._snapshot_changed()
+
+    def remove_node(self, now_ns: int, name: str) -> None:
+        """Take a node out; the pods that are on it stay."""
+        node = self.nodes.pop(name)
+        self.changed.nodes[name] = None
+        self._event(now_ns).remove.CopyFrom(
+            meta_pb2.ObjectReference(kind="Node", name=name, uid=node.metadata.uid)
+        )
+        self._snapshot_changed()
+
+    # Other objects
+
+    def put_budget(self, now_ns: int, budget: policy_pb2.PodDisruptionBudget) -> None:
+        """Add or replace a disruption budget."""
+        key = f"{budget.metadata.namespace}/{budget.metadata.name}"
+        held = self.budgets.get(key)
+        self.budgets[key] = budget
+        stamp(budget.metadata, held)
+        event = self._event(now_ns)
+        (event.add if held is None else event.update).pod_disruption_budget.CopyFrom(budget)
+
+    def remove_budget(self, now_ns: int, key: str) -> None:
+        """Take a disruption budget out; an unknown one is accepted."""
+        budget = self.budgets.pop(key, None)
+        if budget is not None:
+            ref = object_ref("PodDisruptionBudget", budget.metadata)
+            self._event(now_ns).remove.CopyFrom(ref)
+
+    def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
+        """Tell of an object that the world itself does not read."""
+        event = self._event(now_ns)
+        told = event.add if is_new else event.update
+        told.CopyFrom(message)
+        content = getattr(told, told.WhichOneof("object") or "")
+        key = _other_key(content.DESCRIPTOR.name, content.metadata)
+        self._others[key] = changes = 1 + (0 if is_new else self._others.get(key, 0))
+        content.metadata.resource_version = str(changes)
+
+    def remove_other(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
+        """Tell that an object which the world itself does not read has gone."""
+        self._others.pop(_other_key(ref.kind, ref), None)
+        self._event(now_ns).remove.CopyFrom(ref)
+
+    def take_events(self) -> list[scheduler_pb2.Event]:
+        """Return the events of the next round and begin a new one."""
+        events, self.events = self.events, []
+        self.urgency = None
+        return events
+
+    def take_changed(self) -> Changed:
+        """Return what controllers must look at and begin anew."""
+        changed, self.changed = self.changed, Changed()
+        return changed
+
+    # How
+
+    def _enlist(self, pod: PodRecord) -> None:
+        """Count a pod as pending, unless no scheduler that is served here will ever take it."""
+        if self.is_schedulable(pod):
+            pod.queued = True
+            self.pending[pod.uid] = pod
+            self.enlisted += 1
+
+    def _place(self, pod: PodRecord) -> None:
+        self.pods_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+        if not pod.is_terminal:
+            self.active_by_node.setdefault(pod.node_name, {})[pod.uid] = pod
+            self._snapshot_changed()
+
+    def _leave(self, pod: PodRecord) -> None:
+        """Take a pod from what is active on its node, if it is."""
+        if pod.uid in self.active_by_node.get(pod.node_name, ()):
+            _drop(self.active_by_node, pod.node_name, pod.uid)
+            self._snapshot_changed()
+
+    def _own(self, pod: PodRecord) -> None:
+        """Follow a change of a pod's controller: both of them must look again."""
+        owner_uid = controller_uid(pod.message.metadata)
+        if owner_uid == pod.owner_uid:
+            return
+        if pod.owner_uid:
+            _drop(self.pods_by_owner, pod.owner_uid, pod.uid)
+            self.changed.owners[pod.owner_uid] = None
+        pod.owner_uid = owner_uid
+        if owner_uid:
+            self.pods_by_owner.setdefault(owner_uid, {})[pod.uid] = pod
+
+    def _delist(self, pod: PodRecord) -> None:
+        if pod.queued:
+            pod.queued = False
+            del self.pending[pod.uid]
+            self.tried -= pod.tried_at == self.snapshot_version
+
+    def _snapshot_changed(self) -> None:
+        self.snapshot_version += 1
+        self.tried = 0
+
+    def _pod_changed(self, pod: PodRecord) -> None:
+        self.changed.pods[pod.uid] = pod.message
+        if pod.owner_uid:
+            self.changed.owners[pod.owner_uid] = None
+
+    def _event(self, now_ns: int, urgency: Urgency = Urgency.CHANGE) -> scheduler_pb2.Event:
+        event = scheduler_pb2.Event(at_ns=now_ns)
+        self._tell(event, urgency)
+        return event
+
+    def _tell(self, event: scheduler_pb2.Event, urgency: Urgency) -> None:
+        self.events.append(event)
+        if self.urgency is None or urgency > self.urgency:
+            self.urgency = urgency
+
+
+def _written(now_ns: int, pod: PodRecord, write: conditions.Write | None) -> scheduler_pb2.Event:
+    """Change a pod's status and return the event that tells it; what was foreseen comes to be."""
+    message = pod.message
+    if pod.foreseen:
+        event = pod.foreseen.popleft()
+        message.status.CopyFrom(event.patch.status)
+        message.metadata.resource_version = event.patch.resource_version
+        return event
+    if write is not None:
+        write(now_ns, message)
+    return status_event(now_ns, message)
+
+
+def _other_key(
+    kind: str, named: meta_pb2.ObjectMeta | meta_pb2.ObjectReference
+) -> tuple[str, str, str]:
+    return kind, named.namespace or "default", named.name
+
+
+def _urgency(pod: PodRecord) -> Urgency:
+    return Urgency.CHANGE if pod.node_name else Urgency.PENDING
+
+
+def _drop(index: dict[str, dict[str, PodRecord]], key: str, uid: str) -> None:
+    """Take a pod out of an index, which keeps no empty entries."""
+    pods = index[key]
+    pods.pop(uid, None)
+    if not pods:
+        del index[key]

@@ -1,0 +1,198 @@
+"""Conditions of pods and nodes, and what each step of a pod's life writes into its status.
+
+Source: kubernetes v1.34 pkg/api/v1/pod/util.go, UpdatePodCondition;
+pkg/controller/nodelifecycle/node_lifecycle_controller.go, nodeConditionToTaintKeyStatusMap.
+
+What each step of a pod's life writes into its status, and when its containers run again.
+
+The first restart is at once. A run of more than ten minutes, after which upstream forgets the
+backoff, forgets it here, too.
+
+Source: kubernetes v1.34 pkg/registry/core/pod/storage/storage.go,
+BindingREST.setPodNodeAndMetadata; pkg/kubelet/kubelet_pods.go, generateAPIPodStatus; kubelet.go,
+MaxContainerBackOff, backOffPeriod; container/helpers.go, ShouldContainerBeRestarted;
+kuberuntime/kuberuntime_manager.go, doBackOff.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replay.world.models import SECOND_NS
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from services.rpc.kube.fields import set_time, time_ns
+
+TAINTS = {
+    "MemoryPressure": "node.kubernetes.io/memory-pressure",
+    "DiskPressure": "node.kubernetes.io/disk-pressure",
+    "PIDPressure": "node.kubernetes.io/pid-pressure",
+}
+"""The taint that the node lifecycle controller makes of each pressure condition."""
+
+
+def set_pod_condition(
+    status: pod_pb2.PodStatus,
+    type_: str,
+    value: str,
+    now_ns: int,
+    reason: str = "",
+    message: str = "",
+) -> bool:
+    """Set a pod's condition; False where it stood so already.
+
+    The transition time moves only when the condition's status does.
+    """
+    for condition in status.conditions:
+        if condition.type == type_:
+            break
+    else:
+        condition = status.conditions.add()
+        condition.type = type_
+    stood = condition.status
+    if stood == value and condition.reason == reason and condition.message == message:
+        return False
+    if stood != value:
+        condition.status = value
+        set_time(condition.last_transition_time, now_ns)
+    condition.reason = reason
+    condition.message = message
+    return True
+
+
+def mark_disrupted(status: pod_pb2.PodStatus, now_ns: int, reason: str, message: str) -> None:
+    """Write who ends a pod, and why."""
+    set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)
+
+
+def ready_since_ns(status: pod_pb2.PodStatus) -> int:
+    """Return since when a pod whose condition Ready holds is ready, ns since the Unix epoch."""
+    return next(
+        time_ns(each.last_transition_time)
+        for each in status.conditions
+        if each.type == "Ready" and each.status == "True"
+    )
+
+
+def set_node_condition(
+    status: node_pb2.NodeStatus, type_: str, value: str, now_ns: int, reason: str, message: str
+) -> bool:
+    """Set a node's condition; False where its status stood so already."""
+    condition = next((each for each in status.conditions if each.type == type_), None)
+    if condition is None:
+        condition = status.conditions.add(type=type_)
+    if condition.status == value:
+        return False
+    condition.status, condition.reason, condition.message = value, reason, message
+    set_time(condition.last_transition_time, now_ns)
+    return True
+
+
+def mark_pressure(node: node_pb2.Node, shown: node_pb2.NodeCondition, now_ns: int) -> None:
+    """Write a pressure condition, and its taint while it holds."""
+    set_node_condition(node.status, shown.type, shown.status, now_ns, shown.reason, shown.message)
+    kept = [taint for taint in node.spec.taints if taint.key != TAINTS[shown.type]]
+    del node.spec.taints[:]
+    node.spec.taints.extend(kept)
+    if shown.status == "True":
+        taint = node.spec.taints.add(key=TAINTS[shown.type], effect="NoSchedule")
+        set_time(taint.time_added, now_ns)
+
+
+Write = Callable[[int, pod_pb2.Pod], None]
+"""Writes a step that is taken at a time (ns since the Unix epoch) into the pod's status."""
+BACKOFF_NS = 10 * SECOND_NS
+BACKOFF_MAX_NS = 300 * SECOND_NS
+FORGET_NS = 2 * BACKOFF_MAX_NS
+
+
+def scheduled(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod has a node."""
+    set_pod_condition(pod.status, "PodScheduled", "True", now_ns)
+
+
+def seen(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, whose containers are being made."""
+    _acknowledge(now_ns, pod)
+    set_pod_condition(pod.status, "Ready", "False", now_ns, "ContainersNotReady")
+    for container in pod.status.container_statuses:
+        container.state.waiting.reason = "ContainerCreating"
+
+
+def seen_running(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, whose containers run at once."""
+    _acknowledge(now_ns, pod)
+    running(now_ns, pod)
+
+
+def running(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod's containers run."""
+    status = pod.status
+    status.phase = "Running"
+    set_pod_condition(status, "Ready", "True", now_ns)
+    for container in status.container_statuses:
+        container.ready = True
+        container.state.Clear()
+        set_time(container.state.running.started_at, now_ns)
+
+
+def ended(now_ns: int, pod: pod_pb2.Pod, exit_code: int, phase: str = "") -> None:
+    """Put down that the pod's containers have exited for good; the phase follows from the code."""
+    status = pod.status
+    phase = phase or ("Failed" if exit_code else "Succeeded")
+    status.phase = phase
+    reason = "PodFailed" if phase == "Failed" else "PodCompleted"
+    set_pod_condition(status, "Ready", "False", now_ns, reason)
+    for container in status.container_statuses:
+        container.ready = False
+        container.state.Clear()
+        container.state.terminated.exit_code = exit_code
+        container.state.terminated.reason = "Completed" if exit_code == 0 else "Error"
+        set_time(container.state.terminated.finished_at, now_ns)
+
+
+def waits_for_restart(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the pod's containers have exited, and run again after their backoff."""
+    status = pod.status
+    set_pod_condition(status, "Ready", "False", now_ns, "ContainersNotReady")
+    for container in status.container_statuses:
+        container.ready = False
+        container.restart_count += 1
+        container.state.Clear()
+        container.state.waiting.reason = "CrashLoopBackOff"
+
+
+def rejected(now_ns: int, pod: pod_pb2.Pod, reason: str, message: str) -> None:
+    """Put down that the kubelet does not take the pod, which never runs.
+
+    Source: kubernetes v1.32 pkg/kubelet/kubelet.go, rejectPod.
+    """
+    status = pod.status
+    status.phase, status.reason = "Failed", reason
+    status.message = f"Pod was rejected: {message}"
+    status.nominated_node_name = ""
+    set_time(status.start_time, now_ns)
+
+
+def _acknowledge(now_ns: int, pod: pod_pb2.Pod) -> None:
+    """Put down that the kubelet has seen the pod, which also ends its nomination."""
+    status = pod.status
+    set_time(status.start_time, now_ns)
+    status.nominated_node_name = ""
+    set_pod_condition(status, "Initialized", "True", now_ns)
+    del status.container_statuses[:]
+    for container in pod.spec.containers:
+        status.container_statuses.add(name=container.name)
+
+
+def runs_again(restart_policy: str, exit_code: int) -> bool:
+    """Tell whether containers that exited run again; an empty policy is Always."""
+    if restart_policy == "Never":
+        return False
+    return restart_policy != "OnFailure" or exit_code != 0
+
+
+def crash_backoff_ns(restarts: int) -> int:
+    """Return the wait before the next restart after so many in a row, ns."""
+    if restarts < 1:
+        return 0
+    return min(BACKOFF_NS << min(restarts - 1, 16), BACKOFF_MAX_NS)

@@ -1,0 +1,182 @@
+"""A pod as the API server holds it, and what the world knows of its life."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from replay.world.api.conditions import set_pod_condition
+from replay.world.models import DEFAULT_GRACE_S
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.kube.fields import set_time
+
+_TERMINAL = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class PodRecord:
+    """A pod as the API server holds it, and what the world knows of its life.
+
+    `running_ns` is when its containers began to run, None before. `eviction` is set once a kubelet
+    has decided to evict it. `stopping_ns` is when its containers were first told to stop, `stop_ns`
+    when they will have stopped, and `killed` that they will not have stopped by themselves.
+    `tried_at` is the snapshot's version at its last scheduling attempt. `crashes` counts the
+    restarts of its containers that are not forgotten yet. `foreseen` are the events of its coming
+    changes that the scheduler has been told already.
+    """
+
+    uid: str
+    key: str
+    message: pod_pb2.Pod
+    life: trace_pb2.PodLife
+    owner_uid: str = ""
+    queued: bool = False
+    running_ns: int | None = None
+    eviction: eviction_pb2.Eviction | None = None
+    stopping_ns: int | None = None
+    stop_ns: int | None = None
+    killed: bool = False
+    removal: str = ""
+    tried_at: int = -1
+    crashes: int = 0
+    foreseen: deque[scheduler_pb2.Event] | None = None
+    _named: meta_pb2.ObjectReference | None = None
+
+    @property
+    def node_name(self) -> str:
+        """Return the node that the pod is bound to, "" for none."""
+        return self.message.spec.node_name
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether the pod has ended."""
+        return self.message.status.phase in _TERMINAL
+
+    @property
+    def is_terminating(self) -> bool:
+        """Tell whether its deletion was asked for."""
+        return self.message.metadata.HasField("deletion_timestamp")
+
+    @property
+    def grace_s(self) -> int:
+        """Return how long it may take to stop, in seconds."""
+        spec = self.message.spec
+        if spec.HasField("termination_grace_period_seconds"):
+            return spec.termination_grace_period_seconds
+        return DEFAULT_GRACE_S
+
+    @property
+    def is_ready(self) -> bool:
+        """Tell whether its condition Ready holds."""
+        conditions = self.message.status.conditions
+        return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+    @property
+    def priority(self) -> int:
+        """Return spec.priority."""
+        return self.message.spec.priority
+
+    def session_ref(self) -> meta_pb2.ObjectReference:
+        """Return its name for the services."""
+        meta = self.message.metadata
+        return meta_pb2.ObjectReference(uid=self.uid, namespace=meta.namespace, name=meta.name)
+
+    def object_ref(self) -> meta_pb2.ObjectReference:
+        """Return its name for logs, which is made once: nobody may change it."""
+        if self._named is None:
+            self._named = object_ref("Pod", self.message.metadata)
+        return self._named
+
+
+def object_ref(
+    kind: str, named: meta_pb2.ObjectMeta | meta_pb2.ObjectReference
+) -> meta_pb2.ObjectReference:
+    """Return an object's name for logs and events."""
+    return meta_pb2.ObjectReference(
+        kind=kind, namespace=named.namespace, name=named.name, uid=named.uid
+    )
+
+
+def keep_own(old: pod_pb2.Pod, new: pod_pb2.Pod) -> None:
+    """Carry over to `new` what a user's update of `old` cannot change.
+
+    Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go, PrepareForUpdate;
+    pkg/apis/core/validation, ValidatePodUpdate (the priority is immutable).
+    """
+    meta, spec = new.metadata, new.spec
+    meta.uid = old.metadata.uid
+    meta.creation_timestamp.CopyFrom(old.metadata.creation_timestamp)
+    meta.ClearField("deletion_timestamp")
+    meta.ClearField("deletion_grace_period_seconds")
+    if old.metadata.HasField("deletion_timestamp"):
+        meta.deletion_timestamp.CopyFrom(old.metadata.deletion_timestamp)
+        meta.deletion_grace_period_seconds = old.metadata.deletion_grace_period_seconds
+    spec.node_name = old.spec.node_name
+    spec.priority = old.spec.priority
+    spec.priority_class_name = old.spec.priority_class_name
+    spec.ClearField("preemption_policy")
+    if old.spec.HasField("preemption_policy"):
+        spec.preemption_policy = old.spec.preemption_policy
+    new.status.CopyFrom(old.status)
+
+
+def new_pod(
+    now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife
+) -> tuple[PodRecord, scheduler_pb2.Event]:
+    """Return a pod whose admission is over as the API server stores it, and the event of that."""
+    meta = message.metadata
+    if not meta.HasField("creation_timestamp"):
+        set_time(meta.creation_timestamp, now_ns)
+    message.status.phase = message.status.phase or "Pending"
+    if message.spec.scheduling_gates and not message.spec.node_name:
+        set_pod_condition(
+            message.status,
+            "PodScheduled",
+            "False",
+            now_ns,
+            "SchedulingGated",
+            "Scheduling is blocked due to non-empty scheduling gates",
+        )
+    stamp(meta)
+    pod = PodRecord(
+        uid=meta.uid,
+        key=f"{meta.namespace}/{meta.name}",
+        message=message,
+        life=life,
+        owner_uid=controller_uid(meta),
+    )
+    event = scheduler_pb2.Event(at_ns=now_ns)
+    event.add.pod.CopyFrom(message)
+    return pod, event
+
+
+def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
+    """Return the event that tells a pod's status, which makes a new version of the pod."""
+    event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
+    patch = event.patch
+    patch.resource_version = stamp(meta, pod)
+    ref = patch.pod
+    ref.uid, ref.namespace, ref.name = meta.uid, meta.namespace, meta.name
+    patch.status.CopyFrom(pod.status)
+    return event
+
+
+def stamp(
+    meta: meta_pb2.ObjectMeta,
+    held: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
+) -> str:
+    """Give an object the version after that of the one `held` so far; "1" where there was none."""
+    changes = 1 + (int(held.metadata.resource_version) if held is not None else 0)
+    version = meta.resource_version = str(changes)
+    return version
+
+
+def controller_uid(meta: meta_pb2.ObjectMeta) -> str:
+    """Return the UID of the controller that manages an object, "" for none."""
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner.uid
+    return ""

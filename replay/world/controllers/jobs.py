@@ -1,0 +1,222 @@
+"""Jobs: pods that run to their end, again after a backoff where they fail, until enough succeeded.
+
+Source: kubernetes v1.34 pkg/controller/job/job_controller.go, syncJob, manageJob,
+pastBackoffLimitOnFailure, pastActiveDeadline, deleteActivePods, activePodsForRemoval;
+pkg/controller/ttlafterfinished. Success policies and managedBy are not served. A Job's controller
+looks at its pods at once, where upstream's gathers changes for a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from replay.world.api.cluster import Cluster
+from replay.world.api.pod_record import PodRecord, controller_uid
+from replay.world.controllers.job_state import INDEX, JobState, check_policy
+from replay.world.controllers.pod_template import GENERATED_BASE_MAX, Owner, PodMaker, first_to_go
+from replay.world.journal import Journal
+from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.models import SECOND_NS
+from replay.world.timeline import Kind, Timeline
+from reprieve.kube.v1beta1 import workloads_pb2
+
+
+class Jobs:
+    """Keeps the pods of each Job; `finished` is told the UID of a Job whose end has come."""
+
+    def __init__(
+        self, cluster: Cluster, lives: Lives, maker: PodMaker, timeline: Timeline, journal: Journal
+    ) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        self._maker = maker
+        self._timeline = timeline
+        self._journal = journal
+        self._jobs: dict[str, JobState] = {}
+        self.finished: Callable[[str], None] = lambda _uid: None
+
+    def put(self, message: workloads_pb2.Job) -> None:
+        """Add or replace a Job; what has become of a known one's pods stays.
+
+        Raises FieldError for a failure policy that cannot be read.
+        """
+        check_policy(message.spec.pod_failure_policy)
+        uid = message.metadata.uid
+        known = self._jobs.get(uid)
+        if known is None:
+            self._jobs[uid] = JobState.of(message)
+        else:
+            if known.message.spec.suspend and not message.spec.suspend:
+                known.start_ns = None
+            known.message = message
+        self._cluster.changed.owners[uid] = None
+
+    def remove(self, uid: str) -> None:
+        """Forget a Job."""
+        del self._jobs[uid]
+        self._timeline.cancel(Kind.LOOK, uid)
+
+    def of(self, owner_uid: str) -> list[JobState]:
+        """Return the Jobs of a CronJob, in the order of their coming."""
+        return [
+            job for job in self._jobs.values() if controller_uid(job.message.metadata) == owner_uid
+        ]
+
+    def sync(self, now_ns: int, uid: str) -> bool:
+        """Count what has ended, and make or delete what the Job asks for; always answer False."""
+        job = self._jobs[uid]
+        present = self._cluster.pods_by_owner.get(uid, {})
+        job.count(now_ns, list(present.values()), present)
+        if job.finished_ns is not None:
+            return False
+        if job.start_ns is None and not job.message.spec.suspend:
+            job.start_ns = now_ns
+        active = [pod for pod in job.known.values() if not pod.is_terminating]
+        self._judge(now_ns, job, active)
+        if job.verdict:
+            self._delete(now_ns, job, active)
+            self._finish(now_ns, job)
+        else:
+            self._manage(now_ns, job, active)
+            self._look_at_deadline(job)
+        return False
+
+    def expire(self, now_ns: int, uid: str) -> bool:
+        """Tell whether a Job that has ended was kept for ttlSecondsAfterFinished."""
+        job = self._jobs[uid]
+        spec = job.message.spec
+        if job.finished_ns is None or not spec.HasField("ttl_seconds_after_finished"):
+            return False
+        due_ns = job.finished_ns + spec.ttl_seconds_after_finished * SECOND_NS
+        if due_ns > now_ns:
+            self._timeline.plan_earlier(due_ns, Kind.LOOK, uid)
+        return due_ns <= now_ns
+
+    # Verdicts
+
+    def _judge(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
+        """Decide whether the Job has failed or is complete."""
+        if job.verdict:
+            return
+        spec, reason = job.message.spec, ""
+        if job.failed > job.backoff_limit or _past_limit_on_failure(job, active):
+            reason = "BackoffLimitExceeded"
+        elif self._is_past_deadline(now_ns, job):
+            reason = "DeadlineExceeded"
+        elif job.counts_by_index:
+            over = len(job.failed_indexes)
+            if spec.HasField("max_failed_indexes") and over > spec.max_failed_indexes:
+                reason = "MaxFailedIndexesExceeded"
+            elif over and over + len(job.done) >= (job.completions or 0):
+                reason = "FailedIndexes"
+        if reason:
+            job.verdict, job.reason = "Failed", reason
+        elif not active and _has_enough(job):
+            job.verdict = "Complete"
+
+    def _finish(self, now_ns: int, job: JobState) -> None:
+        """Let a Job's end come, once all of its pods have ended."""
+        uid = job.message.metadata.uid
+        present = self._cluster.pods_by_owner.get(uid, {}).values()
+        if any(not pod.is_terminal for pod in present):
+            return
+        job.finished_ns = now_ns
+        self._timeline.cancel(Kind.LOOK, uid)
+        if job.verdict == "Failed":
+            meta = job.message.metadata
+            self._journal.note("job-failed", f"Job {meta.namespace}/{meta.name}: {job.reason}")
+        self.finished(uid)
+
+    def _is_past_deadline(self, now_ns: int, job: JobState) -> bool:
+        spec = job.message.spec
+        if not spec.HasField("active_deadline_seconds") or job.start_ns is None or spec.suspend:
+            return False
+        return now_ns >= job.start_ns + spec.active_deadline_seconds * SECOND_NS
+
+    def _look_at_deadline(self, job: JobState) -> None:
+        spec = job.message.spec
+        if spec.HasField("active_deadline_seconds") and job.start_ns is not None:
+            due_ns = job.start_ns + spec.active_deadline_seconds * SECOND_NS
+            self._timeline.plan_earlier(due_ns, Kind.LOOK, job.message.metadata.uid)
+
+    # Pods
+
+    def _manage(self, now_ns: int, job: JobState, active: list[PodRecord]) -> None:
+        """Make the pods that are missing, or delete those that are too many."""
+        if job.message.spec.suspend:
+            self._delete(now_ns, job, active)
+            return
+        wanted = _wanted(job, len(active))
+        if len(active) > wanted:
+            order = first_to_go(active, active, now_ns)
+            self._delete(now_ns, job, order[: len(active) - wanted])
+            return
+        terminating = len(job.known) - len(active)
+        missing = wanted - len(active) - (terminating if job.waits_for_end else 0)
+        if missing <= 0:
+            return
+        uid = job.message.metadata.uid
+        if not job.counts_by_index and job.row.due_ns() > now_ns:
+            self._timeline.plan_earlier(job.row.due_ns(), Kind.LOOK, uid)
+            return
+        if not job.is_indexed:
+            for _ in range(missing):
+                if not self._make(now_ns, job, None):
+                    return
+            return
+        ready, later_ns = job.pending_indexes(now_ns, missing)
+        for index in ready:
+            if not self._make(now_ns, job, index):
+                return
+        if later_ns is not None:
+            self._timeline.plan_earlier(later_ns, Kind.LOOK, uid)
+
+    def _make(self, now_ns: int, job: JobState, index: int | None) -> bool:
+        owner = Owner("Job", job.message.metadata)
+        pod = self._maker.draft(owner, job.message.spec.template)
+        own, labels = owner.meta, pod.metadata.labels
+        labels["batch.kubernetes.io/controller-uid"] = labels["controller-uid"] = own.uid
+        labels["batch.kubernetes.io/job-name"] = labels["job-name"] = own.name
+        place = base = ""
+        if index is not None:
+            labels[INDEX] = pod.metadata.annotations[INDEX] = place = str(index)
+            base = own.name[: GENERATED_BASE_MAX - len(f"-{index}-")] + f"-{index}-"
+        if not self._maker.create(now_ns, owner, pod, place=place, base=base):
+            return False
+        uid = pod.metadata.uid
+        job.known[uid] = self._cluster.pods[uid]
+        return True
+
+    def _delete(self, now_ns: int, job: JobState, pods: list[PodRecord]) -> None:
+        """Delete pods that are not to count any more."""
+        for pod in list(pods):
+            job.leave_out(pod)
+            self._lives.delete(now_ns, pod, None, "deleted")
+
+
+def _wanted(job: JobState, active: int) -> int:
+    """Return how many pods are to run."""
+    if job.completions is None:
+        return active if job.succeeded else job.parallelism
+    left = job.completions - job.successes
+    if job.counts_by_index:
+        left -= len(job.failed_indexes)
+    return max(0, min(left, job.parallelism))
+
+
+def _has_enough(job: JobState) -> bool:
+    if job.completions is None:
+        return job.succeeded > 0
+    return job.successes >= job.completions
+
+
+def _past_limit_on_failure(job: JobState, active: list[PodRecord]) -> bool:
+    """Tell whether containers that are restarted in place were restarted too often."""
+    if job.message.spec.template.spec.restart_policy != "OnFailure":
+        return False
+    restarts = sum(
+        container.restart_count
+        for pod in active
+        for container in pod.message.status.container_statuses
+    )
+    return restarts > 0 and restarts >= job.backoff_limit

@@ -1,0 +1,173 @@
+"""ReplicaSets, ReplicationControllers and Deployments.
+
+Source: kubernetes v1.34 pkg/controller/replicaset/replica_set.go, syncReplicaSet, manageReplicas;
+pkg/controller/controller_utils.go, FilterActivePods; pkg/controller/deployment/sync.go, sync,
+getNewReplicaSet; pkg/controller/replication/conversion.go (a ReplicationController is served as a
+ReplicaSet).
+"""
+
+from __future__ import annotations
+
+from replay.kube.identity import object_uid
+from replay.world.api.cluster import Cluster
+from replay.world.api.pod_record import controller_uid
+from replay.world.controllers.pod_template import Owner, PodMaker, first_to_go, template_hash
+from replay.world.kubelet.pod_lifecycle import Lives
+from reprieve.kube.v1beta1 import workloads_pb2
+from services.rpc.kube.fields import set_time
+
+HASH_LABEL = "pod-template-hash"
+
+
+class ReplicaSets:
+    """Keeps as many pods of one template as are asked for."""
+
+    def __init__(self, cluster: Cluster, lives: Lives, maker: PodMaker) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        self._maker = maker
+        self._sets: dict[str, dict[str, workloads_pb2.ReplicaSet]] = {}
+        self._kinds: dict[str, str] = {}
+
+    def put(self, message: workloads_pb2.ReplicaSet, *, kind: str = "ReplicaSet") -> None:
+        """Add or replace a ReplicaSet, or what is served as one."""
+        meta = message.metadata
+        owner_uid = controller_uid(meta)
+        if meta.uid not in self._cluster.replica_sets:
+            births = self._cluster.births
+            births[owner_uid] = births.get(owner_uid, 0) + 1
+        self._sets.setdefault(owner_uid, {})[meta.uid] = message
+        self._kinds[meta.uid] = kind
+        self._cluster.replica_sets[meta.uid] = message
+        self._cluster.changed.owners[meta.uid] = None
+
+    def put_replication_controller(self, message: workloads_pb2.ReplicationController) -> None:
+        """Add or replace a ReplicationController."""
+        served = workloads_pb2.ReplicaSet(metadata=message.metadata)
+        if message.spec.HasField("replicas"):
+            served.spec.replicas = message.spec.replicas
+        served.spec.template.CopyFrom(message.spec.template)
+        self.put(served, kind="ReplicationController")
+
+    def remove(self, uid: str) -> None:
+        """Forget a ReplicaSet; its Deployment looks again."""
+        owner_uid = controller_uid(self._cluster.replica_sets.pop(uid).metadata)
+        del self._sets[owner_uid][uid], self._kinds[uid]
+        self._cluster.changed.deployments[owner_uid] = None
+
+    def of(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
+        """Return the sets of a Deployment, the oldest first."""
+        return list(self._sets.get(deployment_uid, {}).values())
+
+    def resize(self, replica_set: workloads_pb2.ReplicaSet, wanted: int) -> None:
+        """Ask for another number of pods."""
+        if not replica_set.spec.HasField("replicas") or replica_set.spec.replicas != wanted:
+            replica_set.spec.replicas = wanted
+            self.put(replica_set)
+
+    def sync(self, now_ns: int, uid: str) -> bool:
+        """Make and delete what a set asks for; never more than once, so always answer False."""
+        replica_set = self._cluster.replica_sets[uid]
+        owned = self._cluster.pods_by_owner.get(uid, {}).values()
+        active = [pod for pod in owned if not pod.is_terminal and not pod.is_terminating]
+        wanted = replica_set.spec.replicas if replica_set.spec.HasField("replicas") else 1
+        owner = Owner(self._kinds[uid], replica_set.metadata)
+        for _ in range(wanted - len(active)):
+            pod = self._maker.draft(owner, replica_set.spec.template)
+            if not self._maker.create(now_ns, owner, pod):
+                return False
+        if len(active) > wanted:
+            related = [
+                pod
+                for each in self._related(replica_set)
+                for pod in self._cluster.pods_by_owner.get(each.metadata.uid, {}).values()
+            ]
+            for victim in first_to_go(active, related, now_ns)[: len(active) - wanted]:
+                self._lives.delete(now_ns, victim, None, "deleted")
+        return False
+
+    def _related(self, replica_set: workloads_pb2.ReplicaSet) -> list[workloads_pb2.ReplicaSet]:
+        """Return the sets of the same Deployment, the set itself among them."""
+        owner_uid = controller_uid(replica_set.metadata)
+        return self.of(owner_uid) if owner_uid else [replica_set]
+
+
+class Deployments:
+    """Gives all replicas to the ReplicaSet of the current template, at once."""
+
+    def __init__(self, cluster: Cluster, sets: ReplicaSets, maker: PodMaker) -> None:
+        self._cluster = cluster
+        self._sets = sets
+        self._maker = maker
+
+    def put(self, message: workloads_pb2.Deployment) -> None:
+        """Add or replace a Deployment."""
+        uid = message.metadata.uid
+        self._cluster.deployments[uid] = message
+        self._cluster.changed.deployments[uid] = None
+
+    def roll_out(self, now_ns: int, uid: str) -> workloads_pb2.ReplicaSet | None:
+        """Roll a Deployment out, and return the set that it needed anew.
+
+        A Deployment that is paused gives its replicas to the set that it has; an unknown one does
+        nothing.
+        """
+        deployment = self._cluster.deployments.get(uid)
+        if deployment is None:
+            return None
+        wanted = deployment.spec.replicas if deployment.spec.HasField("replicas") else 1
+        sets = self._sets.of(uid)
+        current = next((each for each in sets if _same_template(each, deployment)), None)
+        if deployment.spec.paused:
+            current = _active_or_latest(sets)
+            if current is None:
+                return None
+        for each in sets:
+            if each is not current:
+                self._sets.resize(each, 0)
+        if current is None:
+            made = self._new_set(now_ns, deployment, wanted)
+            self._sets.put(made)
+            return made
+        self._sets.resize(current, wanted)
+        return None
+
+    def _new_set(
+        self, now_ns: int, deployment: workloads_pb2.Deployment, replicas: int
+    ) -> workloads_pb2.ReplicaSet:
+        owner = Owner("Deployment", deployment.metadata)
+        own = owner.meta
+        ordinal = self._cluster.births.get(own.uid, 0)
+        recorded = self._maker.recorded(owner, ordinal)
+        hash_ = template_hash(deployment.spec.template)
+        made = workloads_pb2.ReplicaSet()
+        made.metadata.name = (recorded.name if recorded else "") or f"{own.name}-{hash_}"
+        made.metadata.namespace = own.namespace
+        made.metadata.uid = object_uid(
+            "ReplicaSet", own.namespace, made.metadata.name, own.uid, ordinal
+        )
+        set_time(made.metadata.creation_timestamp, now_ns)
+        made.metadata.labels.update(deployment.spec.template.metadata.labels)
+        made.metadata.labels[HASH_LABEL] = hash_
+        owner.own(made.metadata)
+        made.spec.replicas = replicas
+        made.spec.selector.CopyFrom(deployment.spec.selector)
+        made.spec.selector.match_labels[HASH_LABEL] = hash_
+        made.spec.template.CopyFrom(deployment.spec.template)
+        made.spec.template.metadata.labels[HASH_LABEL] = hash_
+        return made
+
+
+def _active_or_latest(sets: list[workloads_pb2.ReplicaSet]) -> workloads_pb2.ReplicaSet | None:
+    active = [each for each in sets if not each.spec.HasField("replicas") or each.spec.replicas]
+    return next(reversed(active or sets), None)
+
+
+def _same_template(
+    replica_set: workloads_pb2.ReplicaSet, deployment: workloads_pb2.Deployment
+) -> bool:
+    template = workloads_pb2.PodTemplateSpec()
+    template.CopyFrom(replica_set.spec.template)
+    if HASH_LABEL in template.metadata.labels:
+        del template.metadata.labels[HASH_LABEL]
+    return template == deployment.spec.template

@@ -1,0 +1,317 @@
+"""StatefulSets: pods with numbers, which come, go and are replaced in their order.
+
+A pod that has gone is made again under the same name, and not before it has gone for good. Claims
+of its own that the cluster does not hold are made with it. No volume controller is simulated: a
+claim whose class binds with its first consumer is left to the scheduler, as in a cluster; any other
+is made bound already, to a volume of its size that every node can reach, as a provisioner would
+have done at once.
+
+Source: kubernetes v1.34 pkg/controller/statefulset/stateful_set_control.go, updateStatefulSet,
+processReplica, processCondemned; stateful_set_utils.go, newStatefulSetPod, isRunningAndAvailable.
+maxUnavailable of a rolling update is not read, as upstream's is not without its feature gate.
+stateful_pod_control.go, createMissingPersistentVolumeClaims;
+pkg/controller/volume/persistentvolume/pv_controller.go, bind.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from replay.kube.identity import object_uid
+from replay.world.api.cluster import Cluster
+from replay.world.api.conditions import ready_since_ns
+from replay.world.api.pod_record import PodRecord
+from replay.world.controllers.pod_template import REVISION_LABEL, Owner, PodMaker, template_hash
+from replay.world.kubelet.pod_lifecycle import Lives
+from replay.world.models import SECOND_NS
+from replay.world.timeline import Kind, Timeline
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2, storage_pb2, workloads_pb2
+from services.rpc.kube.fields import set_time
+
+_ORDINAL = re.compile(r"-(\d{1,9})")
+_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+_INDEX_LABEL = "apps.kubernetes.io/pod-index"
+_BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+_LATE = "WaitForFirstConsumer"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Set:
+    """A StatefulSet, its pods' newest template and that which they are moving away from.
+
+    `made_from` tells the template of each pod that was made here; any other pod counts as made from
+    `before`.
+    """
+
+    message: workloads_pb2.StatefulSet
+    current: str
+    before: str
+    templates: dict[str, workloads_pb2.PodTemplateSpec]
+    made_from: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """Return the lowest number of its pods."""
+        return self.message.spec.ordinals.start
+
+    @property
+    def replicas(self) -> int:
+        """Return how many pods it asks for."""
+        spec = self.message.spec
+        return spec.replicas if spec.HasField("replicas") else 1
+
+    @property
+    def is_ordered(self) -> bool:
+        """Tell whether its pods come and go one after the other."""
+        return self.message.spec.pod_management_policy != "Parallel"
+
+    def revision(self, pod: PodRecord) -> str:
+        """Return which template a pod was made from."""
+        return self.made_from.get(pod.uid, self.before)
+
+
+class StatefulSets:
+    """Keeps the numbered pods of each set."""
+
+    def __init__(
+        self, cluster: Cluster, lives: Lives, maker: PodMaker, timeline: Timeline, claims: Claims
+    ) -> None:
+        self._cluster = cluster
+        self._lives = lives
+        self._maker = maker
+        self._timeline = timeline
+        self._claims = claims
+        self._sets: dict[str, _Set] = {}
+
+    def put(self, message: workloads_pb2.StatefulSet) -> None:
+        """Add or replace a StatefulSet."""
+        uid = message.metadata.uid
+        revision = template_hash(message.spec.template)
+        known = self._sets.get(uid)
+        if known is None:
+            known = self._sets[uid] = _Set(
+                message=message, current=revision, before=revision, templates={}
+            )
+        known.message, known.current = message, revision
+        known.templates[revision] = message.spec.template
+        self._cluster.scales[uid] = known.replicas
+        self._cluster.changed.owners[uid] = None
+
+    def remove(self, uid: str) -> None:
+        """Forget a set; claims stay."""
+        del self._sets[uid]
+        self._cluster.scales.pop(uid, None)
+
+    def sync(self, now_ns: int, uid: str) -> bool:
+        """Take one step after another; answer whether the set must be looked at again at once."""
+        each = self._sets[uid]
+        pods = {
+            number: pod
+            for pod in self._cluster.pods_by_owner.get(uid, {}).values()
+            if (number := _number(pod, each.message.metadata.name)) is not None
+        }
+        wanted = range(each.first, each.first + each.replicas)
+        for number in wanted:
+            step = self._keep(now_ns, each, pods, number)
+            if step is not None:
+                return step
+        condemned = sorted((number for number in pods if number not in wanted), reverse=True)
+        for number in condemned:
+            step = self._condemn(now_ns, each, pods, number)
+            if step is not None:
+                return step
+        return self._roll(now_ns, each, pods, wanted)
+
+    def _keep(
+        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], number: int
+    ) -> bool | None:
+        """See to one number; answer as `sync` does where nothing more is to be done now."""
+        pod = pods.get(number)
+        if pod is not None and pod.is_terminal:
+            if not pod.is_terminating:
+                self._lives.delete(now_ns, pod, None, "deleted")
+                return pod.uid not in self._cluster.pods
+            return False if each.is_ordered else None
+        if pod is None:
+            made = self._make(now_ns, each, number)
+            return False if each.is_ordered or not made else None
+        if each.is_ordered and (pod.is_terminating or not self._is_available(now_ns, each, pod)):
+            return False
+        return None
+
+    def _condemn(
+        self, now_ns: int, each: _Set, pods: dict[int, PodRecord], number: int
+    ) -> bool | None:
+        """Delete a pod that is too many; an ordered set has one go after the other.
+
+        An ordered set takes a pod that is not available only if it is the lowest of those.
+        """
+        pod = pods[number]
+        if pod.is_terminating:
+            return False if each.is_ordered else None
+        if each.is_ordered and not self._is_available(now_ns, each, pod):
+            out = [
+                other
+                for other in sorted(pods)
+                if pods[other].is_terminating or not self._is_available(now_ns, each, pods[other])
+            ]
+            if out and out[0] != number:
+                return False
+        self._lives.delete(now_ns, pod, None, "deleted")
+        if each.is_ordered:
+            return pod.uid not in self._cluster.pods
+        return None
+
+    def _roll(self, now_ns: int, each: _Set, pods: dict[int, PodRecord], wanted: range) -> bool:
+        """Replace one pod of an older template, the highest number first."""
+        strategy = each.message.spec.update_strategy
+        if strategy.type == "OnDelete":
+            return False
+        lowest = each.first + strategy.rolling_update.partition
+        for number in reversed(wanted):
+            pod = pods.get(number)
+            if number < lowest or pod is None:
+                break
+            if each.revision(pod) != each.current and not pod.is_terminating:
+                self._lives.delete(now_ns, pod, None, "deleted")
+                return pod.uid not in self._cluster.pods
+            if pod.is_terminating or not self._is_available(now_ns, each, pod):
+                return False
+        else:
+            if not strategy.rolling_update.partition:
+                each.before = each.current
+        return False
+
+    def _is_available(self, now_ns: int, each: _Set, pod: PodRecord) -> bool:
+        """Tell whether a pod has been ready long enough, and look again when it will have been."""
+        if pod.message.status.phase != "Running" or not pod.is_ready:
+            return False
+        due_ns = ready_since_ns(pod.message.status) + (
+            each.message.spec.min_ready_seconds * SECOND_NS
+        )
+        if due_ns > now_ns:
+            self._timeline.plan_earlier(due_ns, Kind.LOOK, each.message.metadata.uid)
+        return due_ns <= now_ns
+
+    def _make(self, now_ns: int, each: _Set, number: int) -> bool:
+        """Make the pod of a number, and the claims that it lacks."""
+        owner = Owner("StatefulSet", each.message.metadata)
+        partition = each.message.spec.update_strategy.rolling_update.partition
+        is_new = each.message.spec.update_strategy.type == "OnDelete" or (
+            number >= each.first + partition
+        )
+        revision = each.current if is_new else each.before
+        pod = self._maker.draft(owner, each.templates[revision])
+        meta = pod.metadata
+        meta.name = f"{owner.meta.name}-{number}"
+        meta.labels[_NAME_LABEL], meta.labels[_INDEX_LABEL] = meta.name, str(number)
+        meta.labels[REVISION_LABEL] = f"{owner.meta.name}-{revision}"
+        self._mount(now_ns, each, pod)
+        if not self._maker.create(now_ns, owner, pod, place=str(number)):
+            return False
+        each.made_from[meta.uid] = revision
+        return True
+
+    def _mount(self, now_ns: int, each: _Set, pod: pod_pb2.Pod) -> None:
+        """Give a pod its own claims, in place of volumes of the same names."""
+        templates = {
+            claim.metadata.name: claim for claim in each.message.spec.volume_claim_templates
+        }
+        if not templates:
+            return
+        kept = [volume for volume in pod.spec.volumes if volume.name not in templates]
+        del pod.spec.volumes[:]
+        for name, claim in templates.items():
+            claim_name = f"{name}-{pod.metadata.name}"
+            self._claims.provide(now_ns, claim, pod.metadata.namespace, claim_name)
+            pod.spec.volumes.add(name=name).persistent_volume_claim.claim_name = claim_name
+        pod.spec.volumes.extend(kept)
+
+
+def _number(pod: PodRecord, set_name: str) -> int | None:
+    """Return the number in a pod's name, None where it is none of the set's names."""
+    name = pod.message.metadata.name
+    match = _ORDINAL.fullmatch(name, len(set_name)) if name.startswith(set_name) else None
+    return int(match[1]) if match else None
+
+
+class Claims:
+    """Knows which claims and storage classes there are, and makes the claims that are missing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._keys: set[str] = set()
+        self._classes: dict[str, storage_pb2.StorageClass] = {}
+
+    def see(self, message: object_pb2.KubernetesObject) -> None:
+        """Take note of an object that users put into the cluster; most do not matter here."""
+        if message.HasField("persistent_volume_claim"):
+            meta = message.persistent_volume_claim.metadata
+            self._keys.add(f"{meta.namespace or 'default'}/{meta.name}")
+        elif message.HasField("storage_class"):
+            self._classes[message.storage_class.metadata.name] = message.storage_class
+
+    def forget(self, ref: meta_pb2.ObjectReference) -> None:
+        """Take note that an object has gone."""
+        if ref.kind == "PersistentVolumeClaim":
+            self._keys.discard(f"{ref.namespace or 'default'}/{ref.name}")
+        elif ref.kind == "StorageClass":
+            self._classes.pop(ref.name, None)
+
+    def provide(
+        self, now_ns: int, template: storage_pb2.PersistentVolumeClaim, namespace: str, name: str
+    ) -> None:
+        """Make a claim from its template, unless there is one of that name."""
+        key = f"{namespace}/{name}"
+        if key in self._keys:
+            return
+        self._keys.add(key)
+        wrapped = object_pb2.KubernetesObject()
+        claim = wrapped.persistent_volume_claim
+        claim.CopyFrom(template)
+        meta = claim.metadata
+        meta.namespace, meta.name = namespace, name
+        meta.uid = object_uid("PersistentVolumeClaim", namespace, name)
+        set_time(meta.creation_timestamp, now_ns)
+        claim.status.phase = "Pending"
+        if not self._binds_late(claim):
+            self._bind(now_ns, claim)
+        self._cluster.put_other(now_ns, wrapped, is_new=True)
+
+    def _binds_late(self, claim: storage_pb2.PersistentVolumeClaim) -> bool:
+        spec = claim.spec
+        if spec.HasField("storage_class_name"):
+            found = self._classes.get(spec.storage_class_name)
+        else:
+            found = next(filter(_is_default, self._classes.values()), None)
+            if found is not None:
+                spec.storage_class_name = found.metadata.name
+        return found is not None and found.volume_binding_mode == _LATE
+
+    def _bind(self, now_ns: int, claim: storage_pb2.PersistentVolumeClaim) -> None:
+        """Make the volume of a claim, and bind the two."""
+        meta, spec = claim.metadata, claim.spec
+        wrapped = object_pb2.KubernetesObject()
+        volume = wrapped.persistent_volume
+        volume.metadata.name = f"pvc-{meta.uid}"
+        volume.metadata.uid = object_uid("PersistentVolume", "", volume.metadata.name)
+        set_time(volume.metadata.creation_timestamp, now_ns)
+        volume.spec.capacity.update(spec.resources.requests)
+        volume.spec.access_modes.extend(spec.access_modes)
+        volume.spec.storage_class_name = spec.storage_class_name
+        volume.spec.claim_ref.kind = "PersistentVolumeClaim"
+        volume.spec.claim_ref.namespace, volume.spec.claim_ref.name = meta.namespace, meta.name
+        volume.spec.claim_ref.uid = meta.uid
+        volume.status.phase = "Bound"
+        self._cluster.put_other(now_ns, wrapped, is_new=True)
+        spec.volume_name = volume.metadata.name
+        meta.annotations[_BIND_COMPLETED] = "yes"
+        claim.status.phase = "Bound"
+        claim.status.access_modes.extend(spec.access_modes)
+        claim.status.capacity.update(spec.resources.requests)
+
+
+def _is_default(storage_class: storage_pb2.StorageClass) -> bool:
+    return storage_class.metadata.annotations.get(_DEFAULT_CLASS) == "true"

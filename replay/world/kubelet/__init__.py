@@ -1,0 +1,1 @@
+"""What kubelets do: pods' lives on nodes, images, usage and node pressure."""

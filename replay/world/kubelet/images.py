@@ -1,0 +1,56 @@
+"""Pulling images: a node holds those that it names and those that it has pulled.
+
+A node pulls one image after the other, each in the same time, and keeps it. The node object does
+not tell of it, so ImageLocality goes by what the trace says.
+
+Source: kubernetes v1.34 pkg/kubelet/images/image_manager.go, EnsureImageExists; puller.go,
+serialImagePuller.
+"""
+
+from __future__ import annotations
+
+from replay.world.api.cluster import Cluster
+from reprieve.kube.v1beta1 import pod_pb2
+
+
+class ImagePulls:
+    """When a pod's images are on its node; `pull_ns` is what one image takes."""
+
+    def __init__(self, cluster: Cluster, pull_ns: int) -> None:
+        self._cluster = cluster
+        self._pull_ns = pull_ns
+        self._there_ns: dict[str, dict[str, int]] = {}
+        self._free_ns: dict[str, int] = {}
+
+    def ready_ns(self, now_ns: int, pod: pod_pb2.Pod) -> int:
+        """Pull what is missing for a pod, and return when the last image is there (ns)."""
+        if not self._pull_ns:
+            return now_ns
+        name = pod.spec.node_name
+        pulled = self._there_ns.setdefault(name, {})
+        held = self._held(name)
+        ready_ns = now_ns
+        for container in (*pod.spec.init_containers, *pod.spec.containers):
+            image = _tagged(container.image)
+            if not container.image or image in held:
+                continue
+            if image not in pulled:
+                begin_ns = max(now_ns, self._free_ns.get(name, now_ns))
+                pulled[image] = self._free_ns[name] = begin_ns + self._pull_ns
+            ready_ns = max(ready_ns, pulled[image])
+        return ready_ns
+
+    def forget(self, node_name: str) -> None:
+        """Drop what a node has pulled, as it has gone."""
+        self._there_ns.pop(node_name, None)
+        self._free_ns.pop(node_name, None)
+
+    def _held(self, node_name: str) -> set[str]:
+        node = self._cluster.nodes.get(node_name)
+        images = node.status.images if node is not None else ()
+        return {_tagged(name) for each in images for name in each.names}
+
+
+def _tagged(name: str) -> str:
+    """Return an image's name with the tag that is meant where it has none."""
+    return name if ":" in name.rpartition("/")[2] or "@" in name else f"{name}:latest"

@@ -1,0 +1,388 @@
+"""The life of a pod: created, seen by its kubelet, running, finished or stopped, removed.
+
+Every step that takes time is planned on the timeline and comes back as an action; every step that
+changes the pod goes through the cluster, so that a watch would see it.
+
+Source: kubernetes v1.34 pkg/kubelet (generateAPIPodStatus, getPhase, killPod),
+pkg/registry/core/pod/strategy.go (CheckGracefulDelete), apiserver pkg/registry/rest/delete.go
+(BeforeDelete); recordings of a real control plane for the order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from replay.world.api import conditions
+from replay.world.api.admission import AdmissionError, PriorityAdmission
+from replay.world.api.cluster import Cluster
+from replay.world.api.conditions import (
+    FORGET_NS,
+    crash_backoff_ns,
+    mark_disrupted,
+    runs_again,
+    set_pod_condition,
+)
+from replay.world.api.pod_record import PodRecord, new_pod
+from replay.world.journal import Journal
+from replay.world.kubelet.annotations import annotate_life, annotated_usage
+from replay.world.kubelet.images import ImagePulls
+from replay.world.models import SECOND_NS, Models
+from replay.world.timeline import Kind, Timeline
+from reprieve.eviction.v1beta1 import eviction_pb2
+from reprieve.eviction.v1beta1.eviction_service_pb2 import Admission
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.pod import PodPhase
+from services.rpc.errors import FieldError
+from services.rpc.kube import fields
+from services.rpc.kube.fields import time_ns
+from services.rpc.kube.spec import PodSpecInterner
+
+_KILLED_EXIT_CODE = 137
+_OF_THE_LIVING = frozenset({Kind.KUBELET_SEES, Kind.START, Kind.FINISH, Kind.RESTART})
+_ENDS = frozenset({"OnFailure", "Never"})
+
+
+class Admitted(NamedTuple):
+    """A pod whose admission is over, the event of its coming, and a note ("" for none)."""
+
+    pod: PodRecord
+    event: scheduler_pb2.Event
+    note: str
+
+
+class Lives:
+    """Drives every pod of a cluster through its life."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        timeline: Timeline,
+        admission: PriorityAdmission,
+        models: Models,
+        journal: Journal,
+    ) -> None:
+        self._cluster = cluster
+        self._timeline = timeline
+        self._admission = admission
+        self._models = models
+        self._journal = journal
+        self._specs = PodSpecInterner()
+        self.images = ImagePulls(cluster, models.image_pull_ns)
+        self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
+        self.refusal: Callable[[PodRecord], Admission | None] = lambda _pod: None
+
+    def check(self, message: pod_pb2.Pod) -> None:
+        """Refuse what no service could read. Raises FieldError, naming the field."""
+        self._specs.spec(message.spec, field="spec")
+        if message.status.phase:
+            fields.choice(PodPhase, message.status.phase, "status.phase")
+        fields.conditions(message.status.conditions)
+
+    def create(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> str:
+        """Admit and store a pod; answer why it is refused, "" where it is not."""
+        if self.is_taken(message):
+            return f"pod {_name(message)} exists already"
+        try:
+            self.store(now_ns, self.admitted(now_ns, message, life))
+        except (AdmissionError, FieldError) as error:
+            return f"pod {_name(message)}: {error}"
+        return ""
+
+    def is_taken(self, message: pod_pb2.Pod) -> bool:
+        """Tell whether a pod of that name or UID is there already."""
+        return (
+            _name(message) in self._cluster.pod_uids or message.metadata.uid in self._cluster.pods
+        )
+
+    def admitted(self, now_ns: int, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> Admitted:
+        """Return the pod that admission makes of a message, and change nothing else.
+
+        Raises AdmissionError and FieldError.
+        """
+        self.check(message)
+        self._fill_in(message, life)
+        note = self._admission.admit(message)
+        return Admitted(*new_pod(now_ns, message, life), note)
+
+    def store(self, now_ns: int, admitted: Admitted) -> None:
+        """Store a pod whose name and UID are free."""
+        if admitted.note:
+            self._journal.note("priority", admitted.note)
+        self._cluster.create_pod(admitted.pod, admitted.event)
+        if admitted.pod.node_name:
+            self._take_up(now_ns, admitted.pod)
+
+    def _fill_in(self, message: pod_pb2.Pod, life: trace_pb2.PodLife) -> None:
+        """Tell of a life what its pod's annotations and the models say, and the trace does not."""
+        annotate_life(message.metadata.annotations, life)
+        annotated_usage(message.metadata.annotations)
+        wanted_ns = self._models.service_time_ns
+        ends = message.spec.restart_policy in _ENDS
+        if wanted_ns is not None and ends and not life.HasField("service_time_ns"):
+            life.service_time_ns = wanted_ns
+            life.exit_code = life.exit_code
+
+    def _take_up(self, now_ns: int, pod: PodRecord) -> None:
+        """Go on with a pod that has its node already."""
+        status = pod.message.status
+        if status.phase == "Running":
+            started = status.start_time if status.HasField("start_time") else None
+            pod.running_ns = time_ns(started) if started else now_ns
+            self._plan_finish(now_ns, pod)
+            self.usage_changed(now_ns, pod)
+        elif not pod.is_terminal:
+            self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+        if pod.is_terminating:
+            pod.removal = "deleted"
+            meta = pod.message.metadata
+            grace_ns = meta.deletion_grace_period_seconds * SECOND_NS
+            pod.stopping_ns = time_ns(meta.deletion_timestamp) - grace_ns
+            self._plan_stop(now_ns, pod, time_ns(meta.deletion_timestamp))
+
+    def bound(self, now_ns: int, pod: PodRecord) -> None:
+        """Let the kubelet of the pod's node see it."""
+        self._timeline.plan(now_ns, Kind.KUBELET_SEES, pod.uid)
+
+    def act(self, now_ns: int, kind: Kind, pod: PodRecord) -> None:
+        """Carry out a planned action of a pod; one that ended in the same moment stays as it is."""
+        if pod.is_terminal and kind in _OF_THE_LIVING:
+            return
+        match kind:
+            case Kind.KUBELET_SEES:
+                self._kubelet_sees(now_ns, pod)
+            case Kind.START | Kind.RESTART:
+                self._start(now_ns, pod)
+            case Kind.FINISH:
+                self._finish(now_ns, pod)
+            case Kind.STOPPED:
+                self._stopped(now_ns, pod)
+            case Kind.REMOVE:
+                self._remove(now_ns, pod)
+            case _:
+                raise AssertionError(f"{kind} is no action of a pod")
+
+    def delete(self, now_ns: int, pod: PodRecord, grace_s: int | None, cause: str) -> None:
+        """Ask for a pod's deletion; one without a node, or that has ended, goes at once.
+
+        `grace_s` None is the pod's own, 0 takes the pod from the API server at once. Asked again,
+        only a shorter grace period counts: from the first request on, and never into the past.
+        """
+        pod.removal = pod.removal or cause
+        if pod.is_terminating:
+            self._shorten(now_ns, pod, grace_s)
+            return
+        grace_s = pod.grace_s if grace_s is None else grace_s
+        if not pod.node_name or pod.is_terminal or grace_s == 0:
+            self._remove(now_ns, pod)
+            return
+        grace_s = max(1, grace_s)
+        deletion_ns = now_ns + grace_s * SECOND_NS
+        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._plan_stop(now_ns, pod, deletion_ns)
+
+    def _shorten(self, now_ns: int, pod: PodRecord, grace_s: int | None) -> None:
+        """Shorten the grace period of a pod that is terminating.
+
+        The kubelet gives the containers the new period from when it hears of it.
+        """
+        meta = pod.message.metadata
+        if grace_s == 0:
+            self._remove(now_ns, pod)
+            return
+        if grace_s is None or grace_s >= meta.deletion_grace_period_seconds:
+            return
+        grace_s = max(1, grace_s)
+        asked_ns = time_ns(meta.deletion_timestamp)
+        asked_ns -= meta.deletion_grace_period_seconds * SECOND_NS
+        deletion_ns = asked_ns + grace_s * SECOND_NS
+        if deletion_ns < now_ns:
+            deletion_ns, grace_s = now_ns, 1
+        self._cluster.deletion_asked(now_ns, pod, deletion_ns=deletion_ns, grace_s=grace_s)
+        self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
+
+    def evict(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> int:
+        """Let the kubelet kill a pod, and answer when it will have stopped (ns).
+
+        It becomes Failed then; until then it counts on its node.
+        """
+        pod.eviction = eviction
+        grace_s = pod.grace_s
+        if eviction.HasField("grace_period_override_seconds"):
+            grace_s = eviction.grace_period_override_seconds
+        return self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
+
+    def lose(self, now_ns: int, pod: PodRecord) -> None:
+        """Remove a pod whose node has gone (pod garbage collection)."""
+        pod.removal = pod.removal or "node-lost"
+        if not pod.is_terminal:
+            reason, message = "DeletionByPodGC", "PodGC: node no longer exists"
+            status = pod.message.status
+            status.phase = "Failed"
+            mark_disrupted(status, now_ns, reason, message)
+        self._remove(now_ns, pod)
+
+    # Steps
+
+    def _kubelet_sees(self, now_ns: int, pod: PodRecord) -> None:
+        """Write the kubelet's first status; containers that start at once run in it already."""
+        if pod.is_terminating:
+            return
+        is_new = not pod.message.status.HasField("start_time")
+        refusal = self.refusal(pod) if is_new else None
+        if refusal is not None:
+            self._reject(now_ns, pod, refusal)
+            return
+        delay_ns = self.start_delay_ns(now_ns, pod)
+        if delay_ns <= 0:
+            self._start(now_ns, pod, conditions.seen_running if is_new else conditions.running)
+            return
+        if is_new:
+            self._cluster.status_changed(now_ns, pod, conditions.seen)
+        self._timeline.plan(now_ns + delay_ns, Kind.START, pod.uid)
+
+    def start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
+        """Return how long it takes from now until a pod's containers run."""
+        if pod.life.HasField("start_delay_ns"):
+            return pod.life.start_delay_ns
+        pulled_ns = self.images.ready_ns(now_ns, pod.message)
+        return pulled_ns - now_ns + self._models.start_delay_ns
+
+    def _reject(self, now_ns: int, pod: PodRecord, refusal: Admission) -> None:
+        """Fail a pod that its kubelet does not take."""
+        self._timeline.cancel_pod(pod.uid)
+        conditions.rejected(now_ns, pod.message, refusal.reason, refusal.message)
+        self._cluster.status_changed(now_ns, pod)
+        self._journal.finished(now_ns, pod)
+
+    def _start(
+        self, now_ns: int, pod: PodRecord, write: conditions.Write = conditions.running
+    ) -> None:
+        if pod.is_terminating or pod.eviction is not None:
+            return
+        pod.running_ns = now_ns
+        self._cluster.status_changed(now_ns, pod, write)
+        if not any(each.restart_count for each in pod.message.status.container_statuses):
+            self._journal.started(now_ns, pod)
+        self._plan_finish(now_ns, pod)
+        self.usage_changed(now_ns, pod)
+
+    def _plan_finish(self, now_ns: int, pod: PodRecord) -> None:
+        end_ns = finish_ns(pod.life, pod.running_ns or 0)
+        if end_ns is not None:
+            self._timeline.plan(max(now_ns, end_ns), Kind.FINISH, pod.uid)
+
+    def _finish(self, now_ns: int, pod: PodRecord) -> None:
+        """End a pod whose work is done; one that a kubelet is evicting counts as evicted."""
+        stops = pod.is_terminating or pod.eviction is not None
+        if pod.eviction is not None:
+            self._fail_evicted(now_ns, pod, pod.eviction)
+        elif goes_on(pod) and not stops:
+            self._wait_for_restart(now_ns, pod)
+        else:
+            self._end(now_ns, pod, ending(pod.life))
+        if pod.is_terminating:
+            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+
+    def _wait_for_restart(self, now_ns: int, pod: PodRecord) -> None:
+        """Let exited containers run again after their backoff.
+
+        Containers that go round for ever are no reason for a replay to go on, unless a Job counts.
+        """
+        if now_ns - (pod.running_ns or 0) > FORGET_NS:
+            pod.crashes = 0
+        wait_ns = crash_backoff_ns(pod.crashes)
+        pod.crashes += 1
+        pod.running_ns = None
+        self._cluster.status_changed(now_ns, pod, conditions.waits_for_restart)
+        counts = any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
+        self._timeline.plan(now_ns + wait_ns, Kind.RESTART, pod.uid, idle=not counts)
+        self.usage_changed(now_ns, pod)
+
+    def _plan_stop(self, now_ns: int, pod: PodRecord, kill_ns: int) -> int:
+        """Plan the end of a pod's containers, killed at `kill_ns` at the latest; answer when.
+
+        A pod whose containers do not run yet has nothing to wait for. An end that comes earlier
+        already stays.
+        """
+        if pod.stopping_ns is None:
+            pod.stopping_ns = now_ns
+        wanted_ns: int | None = self._models.shutdown_ns
+        if pod.life.HasField("shutdown_ns"):
+            wanted_ns = pod.life.shutdown_ns
+        if pod.running_ns is None:
+            kill_ns = now_ns
+        exit_ns = kill_ns if wanted_ns is None else pod.stopping_ns + wanted_ns
+        stop_ns = max(now_ns, min(exit_ns, kill_ns))
+        if pod.stop_ns is None or stop_ns < pod.stop_ns:
+            pod.stop_ns = stop_ns
+            pod.killed = exit_ns >= kill_ns
+            self._timeline.plan(stop_ns, Kind.STOPPED, pod.uid)
+        return pod.stop_ns
+
+    def _stopped(self, now_ns: int, pod: PodRecord) -> None:
+        if not pod.is_terminal:
+            if pod.eviction is not None:
+                self._fail_evicted(now_ns, pod, pod.eviction)
+            else:
+                exit_code = _KILLED_EXIT_CODE if pod.killed else 0
+                self._end(now_ns, pod, partial(conditions.ended, exit_code=exit_code))
+        if pod.is_terminating:
+            self._timeline.plan(now_ns, Kind.REMOVE, pod.uid)
+
+    def _fail_evicted(self, now_ns: int, pod: PodRecord, eviction: eviction_pb2.Eviction) -> None:
+        status = pod.message.status
+        status.reason, status.message = eviction.reason, eviction.message
+        condition = eviction.condition
+        if condition.type:
+            set_pod_condition(
+                status,
+                condition.type,
+                condition.status,
+                now_ns,
+                condition.reason,
+                condition.message,
+            )
+        write = partial(conditions.ended, exit_code=_KILLED_EXIT_CODE, phase=eviction.phase)
+        self._end(now_ns, pod, write)
+
+    def _end(self, now_ns: int, pod: PodRecord, write: conditions.Write) -> None:
+        self._timeline.cancel_pod(pod.uid)
+        self._cluster.status_changed(now_ns, pod, write)
+        self._journal.finished(now_ns, pod)
+        self.usage_changed(now_ns, pod)
+
+    def _remove(self, now_ns: int, pod: PodRecord) -> None:
+        self._timeline.cancel_pod(pod.uid)
+        self._cluster.remove_pod(now_ns, pod)
+        self._journal.removed(now_ns, pod)
+        if pod.node_name:
+            self.usage_changed(now_ns, pod)
+
+
+def _name(message: pod_pb2.Pod) -> str:
+    return f"{message.metadata.namespace}/{message.metadata.name}"
+
+
+def finish_ns(life: trace_pb2.PodLife, running_ns: int) -> int | None:
+    """Return when a pod that runs since `running_ns` has done its work, None for never.
+
+    One whose recorded run was cut short has no end.
+    """
+    if life.censored or not life.HasField("service_time_ns"):
+        return None
+    return running_ns + life.service_time_ns
+
+
+def goes_on(pod: PodRecord) -> bool:
+    """Tell whether a pod's containers run again when they have done their work."""
+    policy, exit_code = pod.message.spec.restart_policy, pod.life.exit_code
+    return pod.life.HasField("exit_code") and runs_again(policy, exit_code)
+
+
+def ending(life: trace_pb2.PodLife) -> conditions.Write:
+    """Return what a pod's status says whose work is done."""
+    return partial(conditions.ended, exit_code=life.exit_code or int(life.fails))

@@ -1,0 +1,1 @@
+"""Kubernetes objects on the wire: messages, JSON, and the values of services.kube."""

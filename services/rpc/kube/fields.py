@@ -1,0 +1,306 @@
+"""Parts that several Kubernetes messages share: times, quantities, selectors, taints, conditions.
+
+Each reader takes the path of its field, which a refusal (FieldError) names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from reprieve.kube.v1beta1 import affinity_pb2, meta_pb2, node_pb2, pod_pb2
+from services.kube import quantity
+from services.kube.pod import (
+    EMPTY,
+    NO_RESOURCES,
+    Condition,
+    ContainerResources,
+    OwnerReference,
+    PreemptionPolicy,
+)
+from services.kube.selector import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    Operator,
+    Requirement,
+    as_int64,
+)
+from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.workloads import IntOrPercent
+from services.rpc.errors import FieldError
+
+SECOND_NS = 1_000_000_000
+_INT32_MAX = 2**31 - 1
+_PERCENT = re.compile(r"[0-9]{1,18}%")
+_T = TypeVar("_T")
+_E = TypeVar("_E", bound=Enum)
+_FIELD_OPERATORS = frozenset({Operator.IN, Operator.NOT_IN})
+_LABEL_OPERATORS = frozenset(
+    {Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST}
+)
+
+
+def time_ns(stamp: Timestamp) -> int:
+    """Return the time in ns since the Unix epoch; 0 for an absent one."""
+    return stamp.seconds * SECOND_NS + stamp.nanos
+
+
+def optional_time_ns(message: Message, name: str) -> int | None:
+    """Return the time in the field `name` in ns since the Unix epoch, None for an absent one."""
+    return time_ns(getattr(message, name)) if message.HasField(name) else None
+
+
+def optional(message: Message, name: str) -> Any:
+    """Return the field `name`, None for an absent one."""
+    return getattr(message, name) if message.HasField(name) else None
+
+
+def optional_part(
+    message: Message, name: str, read: Callable[[Any, str], _T], field: str
+) -> _T | None:
+    """Return what `read` makes of the field `name`, None for an absent one; `field` is its path."""
+    return read(getattr(message, name), field) if message.HasField(name) else None
+
+
+def timestamp(at_ns: int) -> Timestamp:
+    """Return ns since the Unix epoch as a Timestamp."""
+    seconds, nanos = divmod(at_ns, SECOND_NS)
+    return Timestamp(seconds=seconds, nanos=nanos)
+
+
+def set_time(stamp: Timestamp, at_ns: int) -> None:
+    """Set a Timestamp in place, ns since the Unix epoch; cheaper than a copy of a new one."""
+    stamp.seconds, stamp.nanos = divmod(at_ns, SECOND_NS)
+
+
+def strings(messages: Mapping[str, str]) -> Mapping[str, str]:
+    """Return labels, annotations or a node selector; reading a map's size is the cheap test."""
+    return dict(messages.items()) if messages else EMPTY
+
+
+def choice(kind: type[_E], text: str, field: str) -> _E:
+    """Return the member of the closed set `kind` that `text` names; refuse others."""
+    try:
+        return kind(text)
+    except ValueError:
+        known = ", ".join(f'"{member.value}"' for member in kind)
+        raise FieldError(field, f'unknown value "{text}": use one of {known}') from None
+
+
+def preemption_policy(text: str, field: str) -> PreemptionPolicy:
+    """Return the policy; an absent one preempts."""
+    return (
+        choice(PreemptionPolicy, text, field) if text else PreemptionPolicy.PREEMPT_LOWER_PRIORITY
+    )
+
+
+def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
+    """Return amounts by resource name: "cpu" in thousandths, others in whole units, rounded up.
+
+    Refuses what is no quantity, and negative ones.
+    Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Resource.Add.
+    """
+    if not quantities:
+        return NO_RESOURCES
+    return {name: _amount(name, text, field) for name, text in quantities.items()}
+
+
+def _amount(name: str, text: str, field: str) -> int:
+    try:
+        amount = quantity.milli(text) if name == "cpu" else quantity.value(text)
+    except quantity.QuantityError as error:
+        raise FieldError(f"{field}[{name}]", str(error)) from None
+    if amount < 0:
+        raise FieldError(f"{field}[{name}]", f"{text!r} is negative")
+    return amount
+
+
+def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
+    """Return a count or a percentage such as "50%"; refuse others and negative ones."""
+    match value.WhichOneof("value"):
+        case "string_value":
+            text = value.string_value
+            if _PERCENT.fullmatch(text):
+                return IntOrPercent(amount=int(text[:-1]), percent=True)
+            problem = f'"{text}" is no percentage: write a number, or one such as "50%"'
+            raise FieldError(field, problem)
+        case "int_value" if value.int_value >= 0:
+            return IntOrPercent(amount=value.int_value)
+    raise FieldError(field, 'write a whole number from 0, or a percentage such as "50%"')
+
+
+def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector:
+    """Return the selector, its matchLabels first, as In with one value, by key."""
+    requirements = [
+        Requirement(key=key, operator=Operator.IN, values=(text,))
+        for key, text in sorted(message.match_labels.items())
+    ]
+    for index, each in enumerate(message.match_expressions):
+        requirements.append(_label_requirement(each, f"{field}.matchExpressions[{index}]"))
+    return LabelSelector(requirements=tuple(requirements))
+
+
+def optional_selector(message: Message, name: str, field: str) -> LabelSelector | None:
+    """Return the selector in the field `name`, None for an absent one; `field` is its path."""
+    return optional_part(message, name, label_selector, field)
+
+
+def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -> Requirement:
+    operator = choice(Operator, message.operator, f"{field}.operator")
+    if operator not in _LABEL_OPERATORS:
+        raise FieldError(f"{field}.operator", f'"{operator.value}" is for node selectors only')
+    wants_values = operator in {Operator.IN, Operator.NOT_IN}
+    if wants_values != bool(message.values):
+        need = "needs values" if wants_values else "takes no values"
+        raise FieldError(f"{field}.values", f'operator "{operator.value}" {need}')
+    return Requirement(key=message.key, operator=operator, values=tuple(message.values))
+
+
+def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
+    """Return the node selector; one without terms matches nothing."""
+    return NodeSelector(
+        terms=tuple(
+            node_selector_term(term, f"{field}.nodeSelectorTerms[{index}]")
+            for index, term in enumerate(message.node_selector_terms)
+        )
+    )
+
+
+def node_selector_term(message: affinity_pb2.NodeSelectorTerm, field: str) -> NodeSelectorTerm:
+    """Return one term; one without conditions matches nothing.
+
+    A term with a condition that upstream cannot parse (a wrong number of values, a field other
+    than by In or NotIn) matches nothing either, so it comes back without conditions.
+    Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go,
+    nodeSelectorRequirementsAsSelector and nodeSelectorRequirementsAsFieldSelector.
+    """
+    labels = _node_requirements(message.match_expressions, f"{field}.matchExpressions")
+    fields = _node_requirements(message.match_fields, f"{field}.matchFields")
+    if not all(map(_label_parses, labels)) or not all(map(_field_parses, fields)):
+        return NodeSelectorTerm()
+    return NodeSelectorTerm(match_expressions=labels, match_fields=fields)
+
+
+def _label_parses(requirement: Requirement) -> bool:
+    match requirement.operator:
+        case Operator.IN | Operator.NOT_IN:
+            return bool(requirement.values)
+        case Operator.EXISTS | Operator.DOES_NOT_EXIST:
+            return not requirement.values
+        case Operator.GT | Operator.LT:
+            return len(requirement.values) == 1 and as_int64(requirement.values[0]) is not None
+
+
+def _field_parses(requirement: Requirement) -> bool:
+    return requirement.operator in _FIELD_OPERATORS and len(requirement.values) == 1
+
+
+def _node_requirements(
+    messages: Iterable[affinity_pb2.NodeSelectorRequirement], field: str
+) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            key=each.key,
+            operator=choice(Operator, each.operator, f"{field}[{index}].operator"),
+            values=tuple(each.values),
+        )
+        for index, each in enumerate(messages)
+    )
+
+
+def taints(messages: Iterable[node_pb2.Taint], field: str) -> tuple[Taint, ...]:
+    """Return a node's taints; an unknown effect is refused."""
+    return tuple(
+        Taint(
+            key=each.key,
+            value=each.value,
+            effect=choice(TaintEffect, each.effect, f"{field}[{index}].effect"),
+            time_added_ns=optional_time_ns(each, "time_added"),
+        )
+        for index, each in enumerate(messages)
+    )
+
+
+def tolerations(messages: Iterable[pod_pb2.Toleration], field: str) -> tuple[Toleration, ...]:
+    """Return a pod's tolerations; an unknown operator or effect is refused."""
+    return tuple(_toleration(each, f"{field}[{index}]") for index, each in enumerate(messages))
+
+
+def _toleration(message: pod_pb2.Toleration, field: str) -> Toleration:
+    if message.operator not in {"", "Equal", "Exists"}:
+        problem = f'unknown value "{message.operator}": use "Equal" or "Exists"'
+        raise FieldError(f"{field}.operator", problem)
+    return Toleration(
+        key=message.key,
+        operator=message.operator,
+        value=message.value,
+        effect=choice(TaintEffect, message.effect, f"{field}.effect") if message.effect else None,
+        seconds=optional(message, "toleration_seconds"),
+    )
+
+
+def conditions(
+    messages: Sequence[pod_pb2.PodCondition] | Sequence[node_pb2.NodeCondition],
+) -> tuple[Condition, ...]:
+    """Return a pod's or a node's conditions in their order."""
+    if not messages:
+        return ()
+    return tuple(
+        Condition(
+            type=each.type,
+            status=each.status,
+            reason=each.reason,
+            message=each.message,
+            last_transition_ns=optional_time_ns(each, "last_transition_time"),
+        )
+        for each in messages
+    )
+
+
+def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference, ...]:
+    """Return an object's owners in their order."""
+    if not messages:
+        return ()
+    return tuple(
+        OwnerReference(
+            api_version=each.api_version,
+            kind=each.kind,
+            name=each.name,
+            uid=each.uid,
+            controller=each.controller,
+        )
+        for each in messages
+    )
+
+
+def given(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ...]:
+    """Return what the statuses of containers and init containers tell of their resources.
+
+    A status without `resources` tells nothing, whatever was allocated.
+    Source: kubernetes v1.34 component-helpers/resource/helpers.go, AggregateContainerRequests.
+    """
+    if not status.container_statuses and not status.init_container_statuses:
+        return ()
+    told = [
+        each
+        for each in (*status.container_statuses, *status.init_container_statuses)
+        if each.HasField("resources")
+    ]
+    return tuple(
+        ContainerResources(
+            name=each.name,
+            actual=_pairs(each.resources.requests, f"{field}.containerStatuses.resources"),
+            allocated=_pairs(each.allocated_resources, f"{field}.containerStatuses"),
+        )
+        for each in told
+    )
+
+
+def _pairs(quantities: Mapping[str, str], field: str) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(resources(quantities, field).items()))

@@ -1,0 +1,183 @@
+"""Values of services.kube back to Kubernetes messages.
+
+A value holds what the cores read, so a message made here says less than the one that the value
+came from; decoding it again gives an equal value. A value's fields are those of its message, but
+for the names in `_NAMES`; what is laid out otherwise has a function of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2, volume_pb2
+from services.kube.node import Node
+from services.kube.pod import Container, ContainerResources, Pod, PodSpec, PreferredSchedulingTerm
+from services.kube.quantity import NANO, Quantity
+from services.kube.selector import WeightedPodAffinityTerm
+from services.kube.volumes import EphemeralSource, Volume
+from services.kube.workloads import IntOrPercent, PodDisruptionBudget
+from services.rpc.kube.fields import set_time
+from services.rpc.kube.storage import SOURCES
+
+_NAMES: Mapping[str, str] = {
+    "creation_ns": "creation_timestamp",
+    "deletion_ns": "deletion_timestamp",
+    "last_transition_ns": "last_transition_time",
+    "owners": "owner_references",
+    "preferred": "preferred_during_scheduling_ignored_during_execution",
+    "required": "required_during_scheduling_ignored_during_execution",
+    "requirements": "match_expressions",
+    "seconds": "toleration_seconds",
+    "selector": "label_selector",
+    "start_time_ns": "start_time",
+    "terms": "node_selector_terms",
+    "termination_grace_period_s": "termination_grace_period_seconds",
+    "time_added_ns": "time_added",
+}
+_TERMS = {PreferredSchedulingTerm: "preference", WeightedPodAffinityTerm: "pod_affinity_term"}
+_SCALARS = frozenset({bool, int, str})
+_AMOUNTS = frozenset({"allocatable", "capacity", "overhead"})
+_ABSENT_IF_EMPTY = frozenset({"controller", "creation_ns", "restart_policy"})
+_LAID_OUT = frozenset({"disrupted_pods", "resources", "scheduling_gates"})
+"""Fields whose name a message has too, for something else: written where they belong."""
+_FIELDS = {kind: name for name, kind in SOURCES.items()}
+
+
+def pod_to_message(pod: Pod) -> pod_pb2.Pod:
+    """Return the pod as a message."""
+    message = pod_pb2.Pod(spec=pod_spec_to_message(pod.spec, node_name=pod.node_name))
+    put(pod, message.metadata)
+    put(pod, message.status)
+    put_all(pod.given, message.status.container_statuses)
+    return message
+
+
+def pod_spec_to_message(spec: PodSpec, *, node_name: str = "") -> pod_pb2.PodSpec:
+    """Return the spec as a message, bound to `node_name`."""
+    gates = [pod_pb2.PodSchedulingGate(name=name) for name in spec.scheduling_gates]
+    message = pod_pb2.PodSpec(node_name=node_name, scheduling_gates=gates)
+    put(spec, message)
+    if spec.resources is not None:
+        message.resources.requests.update(quantities(spec.resources))
+        message.resources.SetInParent()
+    for name in ("node_affinity", "pod_affinity", "pod_anti_affinity"):
+        if getattr(spec, name) is not None:
+            put(getattr(spec, name), getattr(message.affinity, name))
+    return message
+
+
+def node_to_message(node: Node) -> node_pb2.Node:
+    """Return the node as a message, its allocatable spelt out."""
+    message = node_pb2.Node()
+    for part in (message.metadata, message.spec, message.status):
+        put(node, part)
+    return message
+
+
+def budget_to_message(budget: PodDisruptionBudget) -> policy_pb2.PodDisruptionBudget:
+    """Return the budget as a message; matchLabels come back as matchExpressions."""
+    message = policy_pb2.PodDisruptionBudget()
+    for part in (message.metadata, message.spec, message.status):
+        put(budget, part)
+    for name, granted_ns in budget.disrupted_pods.items():
+        set_time(message.status.disrupted_pods[name], granted_ns)
+    return message
+
+
+def quantities(resources: Mapping[str, int]) -> dict[str, str]:
+    """Return amounts by resource name ("cpu" in thousandths) as an API server prints them."""
+    return {
+        name: str(Quantity(amount * (NANO // 1000) if name == "cpu" else amount * NANO))
+        for name, amount in resources.items()
+    }
+
+
+def put(value: Any, out: Any) -> None:
+    """Write the fields of a value that its empty message, or this part of it, has."""
+    out.SetInParent()
+    for own, name, is_time in _columns(value.__class__, out.DESCRIPTOR):
+        held = getattr(value, own)
+        if not held and (held is None or own in _ABSENT_IF_EMPTY):
+            continue
+        if is_time:
+            set_time(getattr(out, name), held)
+            getattr(out, name).SetInParent()
+        elif type(held) in _SCALARS:
+            setattr(out, name, held)
+        elif isinstance(held, Enum):
+            setattr(out, name, held.value)
+        elif isinstance(held, tuple):
+            if held:
+                put_all(held, getattr(out, name))
+        elif isinstance(held, Mapping):
+            if held:
+                getattr(out, name).update(quantities(held) if own in _AMOUNTS else held)
+        else:
+            _PUT.get(type(held), put)(held, getattr(out, name))
+
+
+def put_all(values: Iterable[Any], out: Any) -> None:
+    """Write values, or texts, into a repeated field."""
+    for each in values:
+        if isinstance(each, str):
+            out.append(each)
+        else:
+            _PUT.get(type(each), put)(each, out.add())
+
+
+@cache
+def _columns(kind: type, descriptor: Descriptor) -> tuple[tuple[str, str, bool], ...]:
+    """Return the fields of a value that its message has: each name, the name there, if a time."""
+    has = descriptor.fields_by_name
+    named = [(each.name, _NAMES.get(each.name, _TERMS.get(kind, ""))) for each in fields(kind)]
+    pairs = [(own, own if own in has else name) for own, name in named]
+    return tuple(
+        (own, name, has[name].message_type is Timestamp.DESCRIPTOR)
+        for own, name in pairs
+        if name in has and own not in _LAID_OUT
+    )
+
+
+def _put_container(container: Container, out: pod_pb2.Container) -> None:
+    put(container, out)
+    out.resources.requests.update(quantities(container.requests))
+    out.resources.limits.update(quantities(container.limits))
+    out.resources.SetInParent()
+
+
+def _put_given(given: ContainerResources, out: pod_pb2.ContainerStatus) -> None:
+    out.name = given.name
+    out.resources.requests.update(quantities(dict(given.actual)))
+    out.resources.SetInParent()
+    out.allocated_resources.update(quantities(dict(given.allocated)))
+
+
+def _put_volume(volume: Volume, out: volume_pb2.Volume) -> None:
+    """Write a pod's volume; an ephemeral one keeps the class of its template."""
+    out.name = volume.name
+    part = getattr(out, _FIELDS[type(volume.source)])
+    if isinstance(volume.source, EphemeralSource):
+        part = part.volume_claim_template.spec
+    put(volume.source, part)
+
+
+def _put_bound(bound: IntOrPercent, out: meta_pb2.IntOrString) -> None:
+    if bound.percent:
+        out.string_value = f"{bound.amount}%"
+    else:
+        out.int_value = bound.amount
+
+
+_PUT: Mapping[type, Callable[[Any, Any], None]] = {
+    Container: _put_container,
+    ContainerResources: _put_given,
+    Volume: _put_volume,
+    IntOrPercent: _put_bound,
+}

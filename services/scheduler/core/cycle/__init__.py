@@ -1,0 +1,1 @@
+"""One pod's attempt: the scheduling cycle, extenders, preemption, and the decision."""

@@ -1,0 +1,320 @@
+"""One pod's attempt, from its scheduling cycle to what the queue is told.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle, handleSchedulingFailure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from services.kube.pod import Pod, PreemptionPolicy
+from services.kube.selector import LabelSelector
+from services.scheduler.core.cycle.cycle import (
+    Cycle,
+    Errored,
+    Suggested,
+    TurnedDown,
+    Unschedulable,
+    why_not_bound,
+)
+from services.scheduler.core.cycle.extenders import Extenders
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle, Surveyor
+from services.scheduler.core.decisions import (
+    NOT_MEASURED,
+    Attempt,
+    Binding,
+    Decision,
+    Failed,
+    Refused,
+)
+from services.scheduler.core.framework.cached_attempt import Outlook
+from services.scheduler.core.framework.diagnosis import (
+    NO_NODES_TEXT,
+    Diagnosis,
+    fit_error_text,
+    reason_counts,
+)
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.guard import PluginFailed
+from services.scheduler.core.plugins.dynamic_resources import DynamicResources
+from services.scheduler.core.plugins.pod_topology_spread.constraints import default_selector
+from services.scheduler.core.plugins.pod_topology_spread.plugin import PodTopologySpread
+from services.scheduler.core.preemption.outcome import CannotHelp
+from services.scheduler.core.preemption.outcome import Nominate as Nomination
+from services.scheduler.core.preemption.pick import hashed_tie_break
+from services.scheduler.core.preemption.preemptor import (
+    DefaultPreemption,
+    no_extenders,
+    preemptor_among,
+)
+from services.scheduler.core.queueing import events
+from services.scheduler.core.queueing.mirror import QueueMirror
+from services.scheduler.core.queueing.steps import (
+    CommitPop,
+    CommitUnschedulable,
+    DeleteNomination,
+    Nominate,
+    QueueStep,
+    WhyFailed,
+)
+from services.scheduler.core.session.options import QueueRules
+from services.scheduler.core.snapshot.snapshot import Snapshot
+
+_FOLLOW_FROM_THE_SHAPE = (DefaultPreemption, DynamicResources)
+_KEPT_MAX = 16
+_ERROR = WhyFailed(is_error=True)
+
+
+class Attempts:
+    """Makes attempts on one snapshot, one after the other.
+
+    `seed` keys the hash that breaks ties, `stopwatch` returns ns of any clock. `keeps_refusals` is
+    off where an attempt that fails changes what later ones look at, as sampling nodes does, and
+    where somebody else is asked. What `extenders` did wrong without harm goes with the decision.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        mirror: QueueMirror,
+        surveyor: Surveyor,
+        *,
+        queue: QueueRules,
+        seed: int,
+        keeps_refusals: bool,
+        stopwatch: Callable[[], int] | None,
+        extenders: Extenders,
+    ) -> None:
+        self._snapshot = snapshot
+        self._mirror = mirror
+        self._surveyor = surveyor
+        self._queue = queue
+        self._seed = seed
+        self._stopwatch = stopwatch
+        self._refusals: dict[str, Refusals] = {}
+        self._keeps_refusals = keeps_refusals
+        self._extenders = extenders
+
+    def schedule(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
+        """Decide what becomes of a pod, and assume it where it is bound."""
+        try:
+            decision = self._decided(cycle, attempt, pod, now_ns)
+        except PluginFailed as error:
+            decision = self._give_back(attempt, pod, Failed(message=str(error)))
+        warnings = self._extenders.take_warnings()
+        return replace(decision, warnings=warnings) if warnings else decision
+
+    def _decided(self, cycle: Cycle, attempt: Attempt, pod: Pod, now_ns: int) -> Decision:
+        begun = cycle.begin(pod)
+        if begun is None:
+            refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
+            return self._give_back(attempt, pod, refused)
+        if self._keeps_refusals:
+            known = self._refusals_of(cycle.framework).unchanged(pod, begun.outlook)
+            if known is not None:
+                return self._give_back(attempt, pod, known)
+        result = cycle.complete(pod, attempt.head.attempts, begun)
+        match result:
+            case Suggested():
+                return self._assume(cycle.framework, attempt, pod, result)
+            case Errored(message=message, phases_ns=phases_ns):
+                return self._give_back(attempt, pod, Failed(message=message), phases_ns)
+            case Unschedulable():
+                return self._refuse(cycle.framework, attempt, pod, begun.outlook, result, now_ns)
+
+    def _refusals_of(self, framework: Framework) -> Refusals:
+        name = framework.profile.scheduler_name
+        found = self._refusals.get(name)
+        if found is None:
+            found = self._refusals[name] = Refusals(framework)
+        return found
+
+    def _assume(
+        self, framework: Framework, attempt: Attempt, pod: Pod, suggested: Suggested
+    ) -> Decision:
+        self._snapshot.assume(pod, suggested.node_name)
+        turned_down = why_not_bound(framework, pod, suggested, self._extenders)
+        if turned_down is not None:
+            self._snapshot.forget(pod.uid)
+            return self._turn_down(attempt, pod, turned_down, suggested.phases_ns)
+        steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
+        if self._snapshot.nominations.node_of(pod.uid):
+            self._snapshot.nominations.drop(pod.uid)
+            steps.append(DeleteNomination(pod.uid))
+        binding = Binding(
+            node_name=suggested.node_name,
+            row=suggested.row,
+            evaluated=suggested.evaluated,
+            feasible=suggested.feasible,
+            tied=suggested.tied,
+            total=suggested.total,
+        )
+        return attempt.decided(binding, steps, suggested.phases_ns)
+
+    def _turn_down(
+        self, attempt: Attempt, pod: Pod, turned_down: TurnedDown, phases_ns: Mapping[str, int]
+    ) -> Decision:
+        moves = turned_down.in_binding and self._queue.moves_after_failed_binding
+        after = (events.after_failed_binding(pod),) if moves else ()
+        return self._give_back(attempt, pod, turned_down.verdict, phases_ns, after)
+
+    def _refuse(
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        outlook: Outlook,
+        result: Unschedulable,
+        now_ns: int,
+    ) -> Decision:
+        diagnosis = result.diagnosis
+        began = self._stopwatch() if self._stopwatch else 0
+        failed = SnapshotFailedCycle(pod, framework, diagnosis, self._surveyor, outlook)
+        refusals = self._refusals_of(framework)
+        key = refusals.key(pod, diagnosis, failed, now_ns)
+        refused = refusals.alike(outlook, key)
+        if refused is None:
+            refused = self._refused(framework, attempt, pod, failed, diagnosis, now_ns)
+            if refused.nomination is None:
+                refusals.keep(pod, outlook, key, refused)
+        phases = dict(result.phases_ns)
+        if self._stopwatch and framework.post_filters:
+            phases["PostFilter"] = self._stopwatch() - began
+        return self._give_back(attempt, pod, refused, phases)
+
+    def _refused(
+        self,
+        framework: Framework,
+        attempt: Attempt,
+        pod: Pod,
+        failed: SnapshotFailedCycle,
+        diagnosis: Diagnosis,
+        now_ns: int,
+    ) -> Refused:
+        """Run PostFilter, and put into words what became of it."""
+        outcome = framework.post_filter(
+            pod,
+            failed,
+            tie_break=hashed_tie_break(seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts),
+            now_ns=now_ns,
+        )
+        said = outcome.message if isinstance(outcome, CannotHelp) else ""
+        reasons = reason_counts(diagnosis)
+        return Refused(
+            message=fit_error_text(diagnosis, said, reasons),
+            plugins=diagnosis.unschedulable_plugins,
+            pending_plugins=diagnosis.pending_plugins,
+            preemption_message=said,
+            nominated_node_name=_nominated(outcome),
+            nomination=outcome if isinstance(outcome, Nomination) else None,
+            reasons=reasons,
+        )
+
+    def _give_back(
+        self,
+        attempt: Attempt,
+        pod: Pod,
+        verdict: Refused | Failed,
+        phases_ns: Mapping[str, int] = NOT_MEASURED,
+        after: Iterable[QueueStep] = (),
+    ) -> Decision:
+        """Requeue the pod, then nominate it or clear its nomination, in upstream's order.
+
+        A failed attempt waits for no plugin.
+        """
+        why = _ERROR
+        if isinstance(verdict, Refused) and (verdict.plugins or verdict.pending_plugins):
+            selector = self._spread_selector(pod, verdict)
+            why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
+        self._mirror.given_back(pod)
+        cleared = self._nominate(pod, verdict.nominated_node_name)
+        steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
+        return attempt.decided(verdict, steps, phases_ns)
+
+    def _spread_selector(self, pod: Pod, verdict: Refused) -> LabelSelector | None:
+        """Return what default spread constraints counted where they refused, for the hints."""
+        if not self._queue.has_hints or PodTopologySpread.name not in verdict.plugins:
+            return None
+        own = pod.spec.topology_spread_constraints
+        return None if own else default_selector(pod, self._snapshot.catalog)
+
+    def _nominate(self, pod: Pod, node_name: str | None) -> Sequence[QueueStep]:
+        """Nominate the pod to a node; "" clears its nomination, None leaves it alone."""
+        if node_name:
+            self._snapshot.nominations.put(pod, node_name)
+            return (Nominate(pod.uid, node_name),)
+        if node_name == "" and self._snapshot.nominations.node_of(pod.uid):
+            self._snapshot.nominations.drop(pod.uid)
+            return (DeleteNomination(pod.uid),)
+        return ()
+
+
+def _nominated(outcome: Nomination | CannotHelp | None) -> str | None:
+    """Return status.nominatedNodeName to write: "" clears it, None leaves it alone."""
+    if isinstance(outcome, Nomination):
+        return outcome.node
+    return "" if outcome is not None and outcome.clear_nomination else None
+
+
+class Refusals:
+    """Refusals under one profile, for as long as what they follow from is the same.
+
+    Pods of one shape are refused alike, and preemption that cannot help one of them cannot help the
+    others. A refusal holds while nothing at all has changed; and its words are the same while as
+    many nodes are refused for the same reasons, and preemption fails on as many for the same. A pod
+    that is nominated itself, and one for which room can be made, are always decided anew. Each
+    shape keeps its latest refusals.
+    """
+
+    __slots__ = ("_holds", "_preemptor", "_snapshot")
+
+    def __init__(self, framework: Framework) -> None:
+        plugins = framework.post_filters
+        self._snapshot = framework.snapshot
+        self._preemptor = preemptor_among(plugins)
+        self._holds = all(isinstance(each, _FOLLOW_FROM_THE_SHAPE) for each in plugins)
+
+    def unchanged(self, pod: Pod, outlook: Outlook) -> Refused | None:
+        """Return the refusal of a pod if nothing has changed since the last one of its shape."""
+        if outlook.refused is None or not self._follows(pod):
+            return None
+        version, refused = outlook.refused
+        return refused if version == self._snapshot.version else None
+
+    def alike(self, outlook: Outlook, key: Hashable) -> Refused | None:
+        """Return the refusal of a pod if one of its shape had the same `key`."""
+        refused = None if key is None else outlook.refusals.get(key)
+        if refused is not None:
+            outlook.refused = (self._snapshot.version, refused)
+        return refused
+
+    def keep(self, pod: Pod, outlook: Outlook, key: Hashable, refused: Refused) -> None:
+        """Keep a refusal without a nomination."""
+        if not self._follows(pod):
+            return
+        outlook.refused = (self._snapshot.version, refused)
+        if key is not None:
+            if len(outlook.refusals) >= _KEPT_MAX:
+                outlook.refusals.clear()
+            outlook.refusals[key] = refused
+
+    def key(
+        self, pod: Pod, diagnosis: Diagnosis, cycle: SnapshotFailedCycle, now_ns: int
+    ) -> Hashable:
+        """Return what a refusal's words follow from, None where more has to be looked at."""
+        preemptor = self._preemptor
+        if diagnosis.key is None or not self._follows(pod):
+            return None
+        if preemptor is None or pod.spec.preemption_policy is PreemptionPolicy.NEVER:
+            return (diagnosis.key, ())
+        survey = cycle.survey(now_ns) if preemptor.extenders is no_extenders else None
+        return None if survey is None or len(survey.rows) else (diagnosis.key, survey.key)
+
+    def _follows(self, pod: Pod) -> bool:
+        """Tell whether the pod's refusal follows from its shape; else it must be decided anew.
+
+        A PostFilter plugin of another make may read more of a pod than its shape.
+        """
+        nominated = pod.nominated_node_name or self._snapshot.nominations.node_of(pod.uid)
+        return self._holds and not nominated

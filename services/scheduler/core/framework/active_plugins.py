@@ -1,0 +1,256 @@
+"""Which of a profile's filters and scores have something to say about a pod.
+
+PreFilter lets a pod go on with all nodes, with some, or not at all. PreFilter and PreScore may
+leave a plugin out (Skip). Where a profile switches them off for a plugin that reads what they
+prepare, its Filter or Score fails, as upstream's does; the others prepare it when they need it.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, RunPreFilterPlugins,
+RunFilterPlugins, RunPreScorePlugins, RunScorePlugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from services.kube.pod import Pod
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.framework.cached_columns import (
+    CachedColumns,
+    FilterColumn,
+    ScoreColumn,
+)
+from services.scheduler.core.plugin_api.plugin import (
+    AnyFilter,
+    AnyScore,
+    FilterPlugin,
+    PreFiltered,
+    Scope,
+    ScorePlugin,
+)
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreFilterOutcome:
+    """`refusal` of the whole pod, or the only `node_names` to look at, and who named them.
+
+    Without either, all nodes are looked at.
+    """
+
+    refusal: Status | None = None
+    node_names: frozenset[str] | None = None
+    plugins: tuple[str, ...] = ()
+
+    @property
+    def excluded(self) -> Status:
+        """Return the status of the nodes that are not looked at, under the first plugin's name."""
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(self.plugins)}"
+        first = self.plugins[0] if self.plugins else ""
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=first, reasons=(reason,))
+
+
+def pre_filter_outcome(answers: Iterable[tuple[str, PreFiltered[Any]]]) -> PreFilterOutcome:
+    """Join the plugins' answers, in their order.
+
+    An unresolvable refusal ends PreFilter; after one that preemption may cure, the others are
+    still asked. Node names that no two plugins agree on refuse the pod.
+    """
+    refusal: Status | None = None
+    names: frozenset[str] | None = None
+    plugins: list[str] = []
+    for plugin, answer in answers:
+        if answer.refusal is not None:
+            refusal = answer.refusal
+            if refusal.code is not Code.UNSCHEDULABLE:
+                return PreFilterOutcome(refusal=refusal)
+            continue
+        if answer.node_names is not None:
+            plugins.append(plugin)
+            names = answer.node_names if names is None else names & answer.node_names
+        if names is not None and not names:
+            return PreFilterOutcome(refusal=_disagreement(plugins), plugins=tuple(sorted(plugins)))
+    return PreFilterOutcome(refusal=refusal, node_names=names, plugins=tuple(sorted(plugins)))
+
+
+def _disagreement(plugins: list[str]) -> Status:
+    if len(plugins) == 1:
+        reason = f"node(s) didn't satisfy plugin {plugins[0]}"
+    else:
+        reason = f"node(s) didn't satisfy plugin(s) {_listed(sorted(plugins))} simultaneously"
+    return Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons=(reason,))
+
+
+def _listed(names: Iterable[str]) -> str:
+    return f"[{' '.join(names)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedScore:
+    """A score plugin and its weight in the profile."""
+
+    plugin: AnyScore
+    weight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictPlugins:
+    """A profile's plugins at the four points that verdicts come from, in order."""
+
+    pre_filters: tuple[AnyFilter, ...]
+    filters: tuple[AnyFilter, ...]
+    pre_scores: tuple[AnyScore, ...]
+    scores: tuple[WeightedScore, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiltersAtWork:
+    """Columns with the place (from 1) of each filter.
+
+    `skipped` said Skip in PreFilter; `prepared` are those whose PreFilter ran, those among them.
+    """
+
+    pre_filter: PreFilterOutcome
+    prepared: tuple[str, ...]
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, FilterColumn], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoresAtWork:
+    """Columns with their weights; `skipped` said Skip in PreScore.
+
+    `failure` is how scoring fails, "" where it does not.
+    """
+
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, ScoreColumn], ...]
+    failure: str
+
+
+def filters_at_work(
+    pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
+) -> FiltersAtWork:
+    """Run PreFilter for `pod`, and return the filters that are left to ask."""
+    columns: dict[str, FilterColumn | None] = {}
+
+    def answers() -> Iterator[tuple[str, PreFiltered[Any]]]:
+        for plugin in plugins.pre_filters:
+            key = plugin.filter_key(pod, snapshot)
+            column = None if key is None else cache.filter(plugin, key, pod)
+            columns[plugin.name] = column
+            if column is not None:
+                yield plugin.name, column.pre
+
+    outcome = pre_filter_outcome(answers())
+    asked: list[tuple[int, FilterColumn]] = []
+    if outcome.refusal is None or len(columns) == len(plugins.pre_filters):
+        for number, plugin in enumerate(plugins.filters, 1):
+            column = _filter_column(plugin, pod, columns, cache, snapshot)
+            if column is not None:
+                asked.append((number, column))
+    return FiltersAtWork(
+        pre_filter=outcome,
+        prepared=tuple(columns),
+        skipped=tuple(name for name, column in columns.items() if column is None),
+        columns=tuple(asked),
+    )
+
+
+def _filter_column(
+    plugin: AnyFilter,
+    pod: Pod,
+    prepared: dict[str, FilterColumn | None],
+    cache: CachedColumns,
+    snapshot: Snapshot,
+) -> FilterColumn | None:
+    if plugin.name in prepared:
+        return prepared[plugin.name]
+    if plugin.needs_pre_filter:
+        return cache.filter(UnpreparedFilter(plugin.name), "unprepared", pod)
+    key = plugin.filter_key(pod, snapshot)
+    return None if key is None else cache.filter(plugin, key, pod)
+
+
+def scores_at_work(
+    pod: Pod, plugins: VerdictPlugins, cache: CachedColumns, snapshot: Snapshot
+) -> ScoresAtWork:
+    """Run PreScore for `pod`, and return the scores that are left to add."""
+    prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}
+    columns: list[tuple[int, ScoreColumn]] = []
+    failure = ""
+    for each in plugins.scores:
+        plugin, name = each.plugin, each.plugin.name
+        key = prepared[name] if name in prepared else plugin.score_key(pod, snapshot)
+        if name not in prepared and plugin.needs_pre_score:
+            failure = failure or (
+                f'running Score plugins: plugin "{name}" failed with: '
+                f'failed to read "PreScore{name}" from cycleState: not found'
+            )
+        elif key is not None:
+            columns.append((each.weight, cache.score(plugin, key, pod)))
+        elif name not in prepared and plugin.has_pre_score:
+            nothing = NothingToScore(name)
+            columns.append((each.weight, cache.score(nothing, "nothing", pod)))
+    return ScoresAtWork(
+        skipped=tuple(name for name, key in prepared.items() if key is None),
+        columns=tuple(columns),
+        failure=failure,
+    )
+
+
+class UnpreparedFilter(FilterPlugin[None]):
+    """Fails on every node, for want of what PreFilter should have prepared."""
+
+    name = ""
+    scope = Scope.NODE
+    can_fail = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
+        """Return nothing."""
+        return PreFiltered(data=None)
+
+    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
+        """Fail."""
+        return 1
+
+    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
+        """Fail on all rows."""
+        codes[rows] = 1
+
+    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
+        """Return the failure."""
+        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+
+
+class NothingToScore(ScorePlugin[None]):
+    """Scores 0, where PreScore would have said Skip."""
+
+    name = ""
+    scope = Scope.NODE
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # type: ignore[misc]  # each stands in for another plugin
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
+        """Return that every pod is alike."""
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare nothing."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        """Write 0."""
+        scores[rows] = 0

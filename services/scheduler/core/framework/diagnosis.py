@@ -1,0 +1,160 @@
+"""Why a pod fits nowhere, held as columns, and the same in kube-scheduler's words.
+
+Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitError.Error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.scheduler.core.columns import kernels
+from services.scheduler.core.columns.columns import Bools, Int64s
+from services.scheduler.core.columns.kernels import NO_GROUP, Int8s, Int32s
+from services.scheduler.core.framework.active_plugins import PreFilterOutcome
+from services.scheduler.core.framework.equivalence_class import Shape
+from services.scheduler.core.status import Code, Status
+
+NO_NODES_TEXT = "no nodes available to schedule pods"
+"""The message where the snapshot has no node; upstream's ErrNoNodesAvailable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """How many nodes got one status."""
+
+    status: Status
+    count: int
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Diagnosis:
+    """The refusals of one scheduling cycle; `groups` cover every node once.
+
+    group_of: int32[nodes], the place in `groups` of each row's, NO_GROUP where the row is no node.
+    `pre_filter` is the refusal of the whole pod, where there was one; all nodes stand in one
+    group with it then. `unschedulable_plugins` are sorted. Diagnoses of one shape say the same of
+    the pod where their `key` is the same; it is None where that is not known.
+    """
+
+    node_count: int
+    groups: tuple[Refusals, ...]
+    group_of: Int32s
+    unschedulable_plugins: tuple[str, ...]
+    pending_plugins: tuple[str, ...] = ()
+    pre_filter: Status | None = None
+    key: Hashable = None
+    _codes: Int8s | None = None
+
+    def refused_with(self, code: Code, rows: Int64s) -> Bools:
+        """Return which of `rows` were refused with `code`: bool[rows]."""
+        if self._codes is None:
+            codes = [group.status.code for group in self.groups]
+            self._codes = np.array([*codes, NO_GROUP], dtype=np.int8)
+        found: Bools = self._codes[self.group_of[rows]] == int(code)
+        return found
+
+    def status(self, row: int) -> Status:
+        """Return the status of one row; it must be a node's."""
+        return self.groups[int(self.group_of[row])].status
+
+
+def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
+    """Return the diagnosis of a pod that PreFilter refused; alive: bool[nodes]."""
+    assert outcome.refusal is not None
+    count = int(np.count_nonzero(alive))
+    groups = (Refusals(outcome.refusal, count),)
+    return Diagnosis(
+        node_count=count,
+        groups=groups,
+        group_of=np.where(alive, 0, NO_GROUP).astype(np.int32),
+        unschedulable_plugins=_plugins(groups, outcome),
+        pre_filter=outcome.refusal,
+    )
+
+
+def refused_by_filters(
+    shape: Shape, refuser: Int8s, overridden: Mapping[int, Status], node_count: int
+) -> Diagnosis:
+    """Return the diagnosis of a pod that no node takes.
+
+    refuser: int8[nodes] as in Shape, OVERRIDDEN where `overridden` holds a row's status, which
+    differs from the columns' because nominated pods were counted there.
+    """
+    group_of: Int32s = np.empty(len(refuser), dtype=np.int32)
+    table = np.empty((len(refuser), 3), dtype=np.int64)
+    counted = table[: kernels.group(refuser, shape.said, group_of, table)].tolist()
+    groups: list[Refusals] = []
+    for count, number, code in counted:
+        status = shape.columns[number].status(code) if number > 0 else shape.pre_filter.excluded
+        groups.append(Refusals(status, count))
+    for row, status in overridden.items():
+        group_of[row] = len(groups)
+        groups.append(Refusals(status, 1))
+    return Diagnosis(
+        node_count=node_count,
+        groups=tuple(groups),
+        group_of=group_of,
+        unschedulable_plugins=_plugins(groups, shape.pre_filter),
+        pending_plugins=_named(g.status for g in groups if g.status.code is Code.PENDING),
+        key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
+    )
+
+
+def refused_when_assumed(status: Status) -> Diagnosis:
+    """Return the diagnosis of a pod that Reserve or Permit refused on the node chosen for it.
+
+    That node alone is counted, as upstream does; it has no row in the diagnosis.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, schedulingCycle.
+    """
+    return Diagnosis(
+        node_count=1,
+        groups=(Refusals(status, 1),),
+        group_of=np.zeros(0, dtype=np.int32),
+        unschedulable_plugins=_named([status]),
+        pending_plugins=_named([status] if status.code is Code.PENDING else []),
+    )
+
+
+def fit_error_text(
+    diagnosis: Diagnosis,
+    post_filter: str = "",
+    reasons: Sequence[tuple[str, int]] | None = None,
+) -> str:
+    """Return the event's message: "0/4 nodes are available: 3 Insufficient cpu, ...".
+
+    `post_filter` is what preemption has to say, appended where it is not empty. `reasons` are
+    the diagnosis' `reason_counts`, where they are known already.
+    """
+    text = f"0/{diagnosis.node_count} nodes are available:"
+    if diagnosis.pre_filter is not None and diagnosis.pre_filter.message:
+        text += f" {diagnosis.pre_filter.message}."
+    else:
+        known = reason_counts(diagnosis) if reasons is None else reasons
+        counted = sorted(f"{count} {reason}" for reason, count in known)
+        if counted:
+            text += f" {', '.join(counted)}."
+    return f"{text} {post_filter}" if post_filter else text
+
+
+def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
+    """Return each reason with the number of nodes that it refuses, most frequent first.
+
+    Equally frequent ones stand in the order of their texts.
+    """
+    counts: dict[str, int] = {}
+    for group in diagnosis.groups:
+        for reason in group.status.reasons:
+            counts[reason] = counts.get(reason, 0) + group.count
+    return tuple(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _plugins(groups: Iterable[Refusals], pre_filter: PreFilterOutcome) -> tuple[str, ...]:
+    rejected = {group.status.plugin for group in groups if group.status.code.is_rejected}
+    return tuple(sorted((rejected | set(pre_filter.plugins)) - {""}))
+
+
+def _named(statuses: Iterable[Status]) -> tuple[str, ...]:
+    return tuple(sorted({status.plugin for status in statuses if status.plugin}))

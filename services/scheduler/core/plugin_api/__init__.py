@@ -1,0 +1,1 @@
+"""What a plugin derives from, receives and returns."""

@@ -1,0 +1,1 @@
+"""PodTopologySpread: pods spread evenly over topology domains."""

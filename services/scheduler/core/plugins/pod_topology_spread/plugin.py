@@ -1,0 +1,184 @@
+"""PodTopologySpread: pods of a kind spread evenly over domains.
+
+A pod without constraints of its own has the profile's defaults, where a service or a controller
+tells which pods are of its kind.
+
+Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, filtering.go, scoring.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from services.kube.pod import Pod
+from services.kube.selector import UnsatisfiableAction
+from services.scheduler.core.columns.columns import Int64s
+from services.scheduler.core.plugin_api.plugin import (
+    Bounds,
+    ClusterFilterPlugin,
+    ClusterScorePlugin,
+    Normalization,
+    Normalized,
+    PreFiltered,
+    Scope,
+)
+from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.scheduler.core.plugins.pod_topology_spread.constraints import (
+    SYSTEM_DEFAULTS,
+    Spread,
+    default_selector,
+    spread_of,
+)
+from services.scheduler.core.plugins.pod_topology_spread.counts import (
+    MISSING_LABEL,
+    SpreadCounts,
+    SpreadTrial,
+)
+from services.scheduler.core.plugins.pod_topology_spread.scores import SpreadScores
+from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.status import Code, Status
+
+_DEFAULTS = PodTopologySpreadArgs()
+_KNOWN_MAX = 16_384
+_REFUSAL = "node(s) didn't match pod topology spread constraints"
+
+
+class _Known:
+    """A spread by identity, which is cheap to compare; equal ones are one object."""
+
+    __slots__ = ("spread",)
+
+    def __init__(self, spread: Spread) -> None:
+        self.spread = spread
+
+
+class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[SpreadScores]):
+    """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
+
+    name = "PodTopologySpread"
+    scope = Scope.CLUSTER
+    keys_follow_pod = True
+    needs_pre_filter = True
+    needs_pre_score = True
+    normalization = Normalization.OWN
+
+    def __init__(self, args: PodTopologySpreadArgs = _DEFAULTS) -> None:
+        self._is_system = args.defaulting_type is DefaultingType.SYSTEM
+        self._defaults = SYSTEM_DEFAULTS if self._is_system else args.default_constraints
+        self._known: dict[Hashable, tuple[_Known | None, _Known | None]] = {}
+        self._interned: dict[Spread, _Known] = {}
+        self._latest: tuple[Pod | None, tuple[_Known | None, _Known | None]] = (None, (None, None))
+        self._workload_epoch = -1
+
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return the constraints that forbid, None where there is none."""
+        if not pod.spec.topology_spread_constraints and not snapshot.catalog.has_workloads:
+            return None
+        return self._spreads(pod, snapshot)[0]
+
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[SpreadCounts]:
+        """Return the constraints, ready to count."""
+        known = self._spreads(pod, snapshot)[0]
+        assert known is not None, "a pod without such constraints is skipped"
+        return PreFiltered(data=SpreadCounts(known.spread, snapshot))
+
+    def filter_version(self, data: SpreadCounts, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - the data knows it
+        """Return the versions of what is counted."""
+        return data.version()
+
+    def filter(self, data: SpreadCounts, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - all rows
+        """Refuse the rows where the pod would break a constraint."""
+        data.write(codes)
+
+    def trial(self, data: SpreadCounts, snapshot: Snapshot, row: int) -> SpreadTrial:  # noqa: ARG002 - the data knows it
+        """Begin a dry run of one row."""
+        return SpreadTrial(data, row)
+
+    def bounds(self, data: SpreadCounts, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - the data knows it
+        """Return how many more pods of the kind each row's domains admit."""
+        return data.bounds(rows) if data.has_labels(rows) else None
+
+    def filter_status(self, data: SpreadCounts, code: int) -> Status:  # noqa: ARG002 - two statuses only
+        """Return the refusal; a missing label is nothing that leaving pods could cure."""
+        if code == MISSING_LABEL:
+            return Status(
+                code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+                plugin=self.name,
+                reasons=(f"{_REFUSAL} (missing required label)",),
+            )
+        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(_REFUSAL,))
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return the constraints that score, None where there is none."""
+        if not pod.spec.topology_spread_constraints and not snapshot.catalog.has_workloads:
+            return None
+        return self._spreads(pod, snapshot)[1]
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> SpreadScores:
+        """Return the constraints, ready to count."""
+        known = self._spreads(pod, snapshot)[1]
+        assert known is not None, "a pod without such constraints is skipped"
+        return SpreadScores(known.spread, snapshot)
+
+    def score_version(self, data: SpreadScores, snapshot: Snapshot) -> Hashable:  # noqa: ARG002 - as below
+        """Return a constant: nothing is scored before it is known which nodes fit."""
+        return 0
+
+    def score(self, data: SpreadScores, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        """Leave the scores to `normalize`."""
+
+    def normalize(
+        self,
+        data: SpreadScores,
+        snapshot: Snapshot,  # noqa: ARG002 - the data knows it
+        rows: Int64s,
+        raw: Int64s,  # noqa: ARG002 - nothing is scored before
+    ) -> Normalized:
+        """Score the nodes that fit, and put that on the scale."""
+        return data.of(rows)
+
+    def _spreads(self, pod: Pod, snapshot: Snapshot) -> tuple[_Known | None, _Known | None]:
+        """Return the constraints that forbid and those that score."""
+        catalog = snapshot.catalog
+        own = pod.spec.topology_spread_constraints
+        if not own and not self._defaults:
+            return (None, None)
+        if self._workload_epoch != catalog.workload_epoch or len(self._known) >= _KNOWN_MAX:
+            self._workload_epoch = catalog.workload_epoch
+            self._known.clear()
+            self._latest = (None, (None, None))
+        if pod is self._latest[0]:
+            return self._latest[1]
+        owners = () if own else pod.owners
+        key = (pod.spec, pod.namespace, frozenset(pod.labels.items()), owners)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._compiled(pod, snapshot)
+        self._latest = (pod, found)
+        return found
+
+    def _compiled(self, pod: Pod, snapshot: Snapshot) -> tuple[_Known | None, _Known | None]:
+        constraints, selector, needs_all = pod.spec.topology_spread_constraints, None, True
+        if not constraints:
+            selector = default_selector(pod, snapshot.catalog)
+            if selector is None:
+                return (None, None)
+            constraints, needs_all = self._defaults, not self._is_system
+        forbidding = spread_of(
+            pod, UnsatisfiableAction.DO_NOT_SCHEDULE, constraints, default=selector
+        )
+        scoring = spread_of(
+            pod,
+            UnsatisfiableAction.SCHEDULE_ANYWAY,
+            constraints,
+            default=selector,
+            needs_all=needs_all,
+        )
+        return (self._intern(forbidding), self._intern(scoring))
+
+    def _intern(self, spread: Spread | None) -> _Known | None:
+        if spread is None:
+            return None
+        if len(self._interned) >= _KNOWN_MAX:
+            self._interned.clear()
+        return self._interned.setdefault(spread, _Known(spread))

@@ -1,0 +1,1 @@
+"""What the scheduler sends its queue, and what it knows of it."""

@@ -1,0 +1,305 @@
+"""Cluster events: what the snapshot and the queue make of a change in the cluster.
+
+A pod is on a node (the snapshot's), waiting (the queue's, if its scheduler name is ours) or
+neither; what an event means follows from where the pod was and where it is. A pod that has
+finished is as good as deleted: upstream's scheduler does not watch such pods.
+
+Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (two filtering
+handlers, the snapshot's first); pkg/scheduler/scheduler.go, newPodInformer (the field selector
+on status.phase); v1.20 likewise.
+
+What each version's handlers tell the queue, chosen once by the queue's mode.
+
+Both versions route pods alike (events.py); they differ in what a single change causes.
+
+Source: kubernetes v1.34 (queueing hints on) and v1.20 pkg/scheduler/eventhandlers.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from enum import Enum
+from typing import NamedTuple
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.scheduler.core.queueing.changes import first_node_change, node_changes, pod_changes
+from services.scheduler.core.queueing.steps import (
+    AssignedPodAdd,
+    AssignedPodUpdate,
+    ClusterEvent,
+    Move,
+    QueueAdd,
+    QueueDelete,
+    QueueOperation,
+    QueueUpdate,
+)
+
+
+class SnapshotChange(Enum):
+    """What happens to the snapshot's own record of a pod."""
+
+    NONE = "none"
+    ADD = "add"
+    UPDATE = "update"
+    DELETE = "delete"
+
+
+# Members by name: Python 3.11 looks them up in their class by calling a function.
+_NONE, _ADD, _UPDATE, _DELETE = SnapshotChange
+
+
+class PodEffects(NamedTuple):
+    """What a pod's event does: to the snapshot first, then to the queue, in order.
+
+    `snapshot` ADD confirms a pod that was assumed. `snapshot` DELETE and UPDATE concern the old
+    pod. `replaced` is an old pod of another UID under the same name, which is deleted from the
+    snapshot before that; None otherwise.
+    """
+
+    snapshot: SnapshotChange
+    operations: tuple[QueueOperation, ...]
+    replaced: Pod | None = None
+
+
+def on_pod(
+    old: Pod | None,
+    new: Pod | None,
+    *,
+    handlers: EventHandlers,
+    scheduler_names: Collection[str],
+    assumed: Pod | None = None,
+    waits_on_permit: bool = False,
+) -> PodEffects:
+    """Answer a pod that came (`old` None), changed, or went (`new` None).
+
+    `scheduler_names` are those of our profiles. `assumed` is the pod as our scheduler assumed
+    it on a node, None where it did not; `waits_on_permit` tells that a Permit plugin holds it.
+    An update that carries the same resource version as before is none.
+    """
+    if old is not None and new is not None and old.uid != new.uid:
+        return _on_replaced(
+            old,
+            new,
+            handlers=handlers,
+            scheduler_names=scheduler_names,
+            waits_on_permit=waits_on_permit,
+        )
+    before, after = _seen(old), _seen(new)
+    if before is not None and before.node_name:
+        if after is not None and after.node_name:
+            return PodEffects(_UPDATE, handlers.assigned_updated(before, after))
+        change = _DELETE
+        operations: tuple[QueueOperation, ...] = (
+            Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=before),
+        )
+    elif after is not None and after.node_name:
+        change, operations = _ADD, handlers.assigned_added(after)
+    else:
+        change, operations = _NONE, ()
+    operations += _on_waiting(
+        _ours(before, scheduler_names),
+        _ours(after, scheduler_names),
+        handlers=handlers,
+        assumed=assumed,
+        waits_on_permit=waits_on_permit,
+    )
+    return PodEffects(change, operations)
+
+
+def on_node_added(node: Node) -> tuple[QueueOperation, ...]:
+    """Answer a node that came."""
+    return (Move(event=ClusterEvent.NODE_ADD, new=node),)
+
+
+def on_node_updated(
+    old: Node, new: Node, *, handlers: EventHandlers, none_unschedulable: bool = False
+) -> tuple[QueueOperation, ...]:
+    """Answer a node's change.
+
+    `none_unschedulable` tells that the queue holds no unschedulable pod; only v1.20 asks.
+    """
+    return handlers.node_updated(old, new, none_unschedulable=none_unschedulable)
+
+
+def on_node_deleted(node: Node, *, handlers: EventHandlers) -> tuple[QueueOperation, ...]:
+    """Answer a node that went."""
+    return handlers.node_deleted(node)
+
+
+def after_failed_binding(assumed: Pod) -> Move:
+    """Return the move that follows a binding that failed: the assumed pod's room is free again.
+
+    The pod itself is not moved by it. v1.34 only; older modes have no such move.
+    Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleBindingCycleError.
+    """
+    return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=assumed, all_but_uid=assumed.uid)
+
+
+def _on_waiting(
+    old: Pod | None,
+    new: Pod | None,
+    *,
+    handlers: EventHandlers,
+    assumed: Pod | None,
+    waits_on_permit: bool,
+) -> tuple[QueueOperation, ...]:
+    """Answer what happened to a pod that waits for one of our profiles."""
+    if old is None:
+        return () if new is None else (QueueAdd(pod=new),)
+    if new is None:
+        return handlers.pending_deleted(old, waits_on_permit=waits_on_permit)
+    if old.resource_version and old.resource_version == new.resource_version:
+        return ()
+    return handlers.pending_updated(old, new, assumed=assumed)
+
+
+def _ours(pod: Pod | None, scheduler_names: Collection[str]) -> Pod | None:
+    """Return the pod where it waits for one of our profiles, else None."""
+    if pod is None or pod.node_name or pod.spec.scheduler_name not in scheduler_names:
+        return None
+    return pod
+
+
+def _on_replaced(
+    old: Pod,
+    new: Pod,
+    *,
+    handlers: EventHandlers,
+    scheduler_names: Collection[str],
+    waits_on_permit: bool,
+) -> PodEffects:
+    went = on_pod(
+        old,
+        None,
+        handlers=handlers,
+        scheduler_names=scheduler_names,
+        waits_on_permit=waits_on_permit,
+    )
+    came = on_pod(None, new, handlers=handlers, scheduler_names=scheduler_names)
+    return PodEffects(
+        snapshot=came.snapshot,
+        operations=(*went.operations, *came.operations),
+        replaced=old if went.snapshot is SnapshotChange.DELETE else None,
+    )
+
+
+def _seen(pod: Pod | None) -> Pod | None:
+    return None if pod is None or pod.is_terminal else pod
+
+
+class EventHandlers:
+    """What v1.34's handlers answer: every event carries its objects, for the queueing hints.
+
+    No check of the pods against the node comes before a move; with hints on there is none.
+    """
+
+    def node_updated(
+        self, old: Node, new: Node, *, none_unschedulable: bool
+    ) -> tuple[QueueOperation, ...]:
+        """Move once for each kind of change of a node.
+
+        `none_unschedulable` tells that the queue holds no unschedulable pod.
+        """
+        del none_unschedulable
+        return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
+
+    def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
+        """Move for a node's end: a node less may even out a spread."""
+        return (Move(event=ClusterEvent.NODE_DELETE, old=node),)
+
+    def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
+        """Move for a pod that came to a node."""
+        return (Move(event=ClusterEvent.ASSIGNED_POD_ADD, new=pod),)
+
+    def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
+        """Move once for each kind of change of a pod on a node."""
+        return tuple(Move(event=event, old=old, new=new) for event in pod_changes(old, new))
+
+    def pending_updated(
+        self, old: Pod, new: Pod, *, assumed: Pod | None
+    ) -> tuple[QueueOperation, ...]:
+        """Update the queue unless the pod is `assumed`, which is the pod as it was then.
+
+        A nomination that ends or changes frees its old node for pods of at most that priority.
+        """
+        if assumed is not None:
+            return ()
+        update = QueueUpdate(old=old, new=new)
+        nominated = old.nominated_node_name
+        if nominated and nominated != new.nominated_node_name:
+            return update, _nomination_ended(old)
+        return (update,)
+
+    def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
+        """Take the pod out; what it was assumed or nominated to take becomes free.
+
+        One that waits on Permit is rejected at the same time.
+        A nominated pod that is bound passes here too, so a binding wakes pods as well; upstream
+        stopped that in v1.35.
+        """
+        delete = QueueDelete(pod=pod)
+        if waits_on_permit:
+            return delete, Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=pod)
+        if pod.nominated_node_name:
+            return delete, _nomination_ended(pod)
+        return (delete,)
+
+
+class HandlersV120(EventHandlers):
+    """Handlers of v1.20, and of v1.16, whose events differ in nothing that the queue reads."""
+
+    def node_updated(
+        self, old: Node, new: Node, *, none_unschedulable: bool
+    ) -> tuple[QueueOperation, ...]:
+        """Move for the first kind of change.
+
+        With no unschedulable pod there is a move for any update: it moves nothing, but a pod
+        whose cycle is under way then goes to backoffQ when it fails.
+        """
+        if none_unschedulable:
+            return (Move(event=ClusterEvent.UNKNOWN, old=old, new=new),)
+        event = first_node_change(old, new)
+        return () if event is None else (Move(event=event, old=old, new=new),)
+
+    def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
+        """Answer nothing."""
+        del node
+        return ()
+
+    def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
+        """Leave the choice of pods to the queue."""
+        return (AssignedPodAdd(pod=pod),)
+
+    def assigned_updated(self, old: Pod, new: Pod) -> tuple[QueueOperation, ...]:
+        """Leave the choice of pods to the queue."""
+        return (AssignedPodUpdate(old=old, new=new),)
+
+    def pending_updated(
+        self, old: Pod, new: Pod, *, assumed: Pod | None
+    ) -> tuple[QueueOperation, ...]:
+        """Update the queue, even for an assumed pod unless only unimportant fields differ.
+
+        Source: kubernetes v1.20 pkg/scheduler/eventhandlers.go, skipPodUpdate.
+        """
+        if assumed is not None and _as_compared(assumed) == _as_compared(new):
+            return ()
+        return (QueueUpdate(old=old, new=new),)
+
+    def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
+        """Take the pod out; nobody is woken."""
+        del waits_on_permit
+        return (QueueDelete(pod=pod),)
+
+
+V1_34 = EventHandlers()
+V1_20 = HandlersV120()
+
+
+def _nomination_ended(pod: Pod) -> Move:
+    return Move(event=ClusterEvent.ASSIGNED_POD_DELETE, old=pod, priority_at_most=pod.priority)
+
+
+def _as_compared(pod: Pod) -> Pod:
+    return replace(pod, resource_version="", node_name="", annotations={}, conditions=())

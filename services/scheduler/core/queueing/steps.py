@@ -1,0 +1,227 @@
+"""What the scheduler tells its queue, as values: of cluster events, and of pops.
+
+The value of a cluster event is its label, one vocabulary for all modes of the queue: the one that
+upstream printed up to v1.31. From v1.32 on upstream prints resource and action instead, which
+differs only for updates; the queue knows both.
+
+Source: kubernetes v1.20 pkg/scheduler/internal/queue/events.go; v1.31
+pkg/scheduler/framework/events.go; v1.34 pkg/scheduler/framework/types.go, ClusterEvent.Label.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from services.kube.node import Node
+from services.kube.pod import Pod
+from services.kube.selector import LabelSelector
+from services.kube.value import value
+from services.scheduler.core.snapshot.catalog import Kept
+
+
+class ClusterEvent(StrEnum):
+    """Something that happened in the cluster."""
+
+    UNKNOWN = "Unknown"
+    NODE_ADD = "NodeAdd"
+    NODE_DELETE = "NodeDelete"
+    NODE_SPEC_UNSCHEDULABLE_CHANGE = "NodeSpecUnschedulableChange"
+    NODE_ALLOCATABLE_CHANGE = "NodeAllocatableChange"
+    NODE_LABEL_CHANGE = "NodeLabelChange"
+    NODE_TAINT_CHANGE = "NodeTaintChange"
+    NODE_CONDITION_CHANGE = "NodeConditionChange"
+    NODE_ANNOTATION_CHANGE = "NodeAnnotationChange"
+    ASSIGNED_POD_ADD = "AssignedPodAdd"
+    ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
+    ASSIGNED_POD_DELETE = "AssignedPodDelete"
+    ASSIGNED_POD_LABEL_CHANGE = "AssignedPodLabelChange"
+    ASSIGNED_POD_SCALE_DOWN = "AssignedPodScaleDown"
+    ASSIGNED_POD_GATES_ELIMINATED = "AssignedPodSchedulingGatesEliminated"
+    ASSIGNED_POD_TOLERATION_CHANGE = "AssignedPodTolerationChange"
+    PENDING_POD_UPDATE = "UnschedulablePodUpdate"
+    PENDING_POD_LABEL_CHANGE = "UnschedulablePodLabelChange"
+    PENDING_POD_SCALE_DOWN = "UnschedulablePodScaleDown"
+    PENDING_POD_GATES_ELIMINATED = "UnschedulablePodSchedulingGatesEliminated"
+    PENDING_POD_TOLERATION_CHANGE = "UnschedulablePodTolerationChange"
+
+    VOLUME_ADD = "PersistentVolumeAdd"
+    VOLUME_UPDATE = "PersistentVolumeUpdate"
+    CLAIM_ADD = "PersistentVolumeClaimAdd"
+    CLAIM_UPDATE = "PersistentVolumeClaimUpdate"
+    STORAGE_CLASS_ADD = "StorageClassAdd"
+    STORAGE_CLASS_UPDATE = "StorageClassUpdate"
+    CSI_NODE_ADD = "CSINodeAdd"
+    CSI_NODE_UPDATE = "CSINodeUpdate"
+    CSI_DRIVER_UPDATE = "CSIDriverUpdate"
+    CSI_STORAGE_CAPACITY_ADD = "CSIStorageCapacityAdd"
+    CSI_STORAGE_CAPACITY_UPDATE = "CSIStorageCapacityUpdate"
+    VOLUME_ATTACHMENT_DELETE = "VolumeAttachmentDelete"
+    PV_ADD = "PvAdd"
+    PV_UPDATE = "PvUpdate"
+    PVC_ADD = "PvcAdd"
+    PVC_UPDATE = "PvcUpdate"
+    SERVICE_ADD = "ServiceAdd"
+    SERVICE_UPDATE = "ServiceUpdate"
+    SERVICE_DELETE = "ServiceDelete"
+
+
+@value(kw_only=True)
+class QueueAdd:
+    """A pod waits to be scheduled; `gates` are the PreEnqueue plugins that hold it back."""
+
+    pod: Pod
+    gates: tuple[str, ...] = ()
+
+
+@value(kw_only=True)
+class QueueUpdate:
+    """A waiting pod has changed; `gates` are the PreEnqueue plugins that hold it back now."""
+
+    old: Pod
+    new: Pod
+    gates: tuple[str, ...] = ()
+
+
+@value(kw_only=True)
+class QueueDelete:
+    """A pod waits no longer: it has gone, has finished or has got a node."""
+
+    pod: Pod
+
+
+@value(kw_only=True)
+class AssignedPodAdd:
+    """A pod has come to a node: older queues move the pods whose affinity it meets."""
+
+    pod: Pod
+
+
+@value(kw_only=True)
+class AssignedPodUpdate:
+    """A pod on a node has changed: older queues move the pods whose affinity it meets."""
+
+    old: Pod
+    new: Pod
+
+
+@value(kw_only=True)
+class Move:
+    """Unschedulable pods may have become schedulable.
+
+    `old` is None for what came and `new` for what went. Only pods of a priority of at most
+    `priority_at_most` are moved, where it is not None, and never the pod `all_but_uid`.
+    """
+
+    event: ClusterEvent
+    old: Pod | Node | Kept | None = None
+    new: Pod | Node | Kept | None = None
+    priority_at_most: int | None = None
+    all_but_uid: str = ""
+
+    @property
+    def label(self) -> str:
+        """Return the event's label."""
+        return self.event.value
+
+
+QueueOperation = QueueAdd | QueueUpdate | QueueDelete | AssignedPodAdd | AssignedPodUpdate | Move
+
+
+class PopId(NamedTuple):
+    """One pop of one pod: its UID and the queue's scheduling cycle."""
+
+    uid: str
+    cycle: int
+
+
+class Head(NamedTuple):
+    """A pod at the front of the queue, not popped yet; times in ns since the Unix epoch."""
+
+    pop: PopId
+    attempts: int
+    first_enqueued_ns: int
+    queued_ns: int
+
+
+@value()
+class CommitPop:
+    """Take exactly this head."""
+
+    pop: PopId
+
+
+class WhyFailed(NamedTuple):
+    """The plugins that refused a pod, or an error.
+
+    `spread_selector` picks the pods that default spread constraints counted, where they refused.
+    """
+
+    plugins: tuple[str, ...] = ()
+    pending_plugins: tuple[str, ...] = ()
+    is_error: bool = False
+    spread_selector: LabelSelector | None = None
+
+
+class CommitUnschedulable(NamedTuple):
+    """Take exactly this head and give it back."""
+
+    pop: PopId
+    why: WhyFailed
+
+
+@value()
+class AddUnschedulable:
+    """Give a pop back after an error; `cycle` is the queue's cycle at that time."""
+
+    pop: PopId
+    cycle: int
+
+
+@value()
+class Done:
+    """End a pop whose pod was bound or is gone."""
+
+    pop: PopId
+
+
+@value()
+class Nominate:
+    """Record a nomination."""
+
+    uid: str
+    node_name: str
+
+
+@value()
+class DeleteNomination:
+    """Forget a nomination."""
+
+    uid: str
+
+
+@value()
+class Activate:
+    """Try a pod again at once."""
+
+    uid: str
+
+
+@value()
+class Flush:
+    """Let the queue do what its clock would do: `leftover` on whole 30 s, backoff every second."""
+
+    leftover: bool
+
+
+QueueStep = (
+    QueueOperation
+    | CommitPop
+    | CommitUnschedulable
+    | AddUnschedulable
+    | Done
+    | Nominate
+    | DeleteNomination
+    | Activate
+    | Flush
+)

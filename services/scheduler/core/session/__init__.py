@@ -1,0 +1,1 @@
+"""The scheduler without its wires: a session's options, its rules, and all that it remembers."""

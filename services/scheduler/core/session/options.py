@@ -1,0 +1,193 @@
+"""How a session's scheduler decides, and the cycles that its profiles run.
+
+What differs between versions, as strategies that are chosen once when a session opens.
+
+`Rules` are the scheduler's own; `QueueRules` are what it must know of the queue's mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from services.scheduler.core.cycle.cycle import Cycle
+from services.scheduler.core.cycle.extended_cycle import ExtendedCycle
+from services.scheduler.core.cycle.extenders import Extender, Extenders
+from services.scheduler.core.cycle.host_choice import (
+    HostChoice,
+    KeyedChoice,
+    RoundRobinChoice,
+    SampledChoice,
+    StartIndex,
+)
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.framework.profile import DEFAULT_PROFILE, UNSCORED_PROFILE, Profile
+from services.scheduler.core.framework.registry import Registry, with_preemption
+from services.scheduler.core.plugin_api.plugin import Plugin
+from services.scheduler.core.plugins.node_resources import NodeResourcesBalanceChange
+from services.scheduler.core.preemption import rules
+from services.scheduler.core.preemption.preemptor import Preemptor, no_extenders
+from services.scheduler.core.preemption.rules import PreemptionRules
+from services.scheduler.core.queueing import changes, events
+from services.scheduler.core.queueing.changes import ObjectEvents
+from services.scheduler.core.queueing.events import EventHandlers
+from services.scheduler.core.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a scheduler decides; `seed` keys the hash that breaks ties.
+
+    Without `profiles`, that of the rules is in force. `sampling` is the percentage of nodes to
+    score where a profile has none of its own (0 adapts); None scores all nodes and tries all
+    candidates of a preemption, whatever the profiles say.
+    `extenders` are asked in their order, the ignorable ones last.
+    """
+
+    rules: Rules
+    queue: QueueRules
+    seed: int = 0
+    profiles: tuple[Profile, ...] = ()
+    disable_preemption: bool = False
+    sampling: int | None = None
+    extenders: tuple[Extender, ...] = ()
+
+
+def cycles_of(
+    options: Options,
+    snapshot: Snapshot,
+    registry: Registry,
+    stopwatch: Callable[[], int] | None,
+    extenders: Extenders,
+) -> tuple[HostChoice, dict[str, Cycle]]:
+    """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
+    narrow = extenders.narrowed if extenders.narrow_preemption else no_extenders
+    preemptor = Preemptor(rules=options.rules.preemption, extenders=narrow)
+    registry = {**registry, **options.rules.plugins}
+    served = with_preemption(
+        registry,
+        None if options.disable_preemption else preemptor,
+        samples=options.sampling is not None and options.rules.preemption.samples_candidates,
+    )
+    choice = options.rules.host_choice(options.seed)
+    if options.sampling is not None:
+        choice = SampledChoice(choice, StartIndex(), options.sampling)
+    cycles: dict[str, Cycle] = {}
+    for profile in options.profiles or (options.rules.profile,):
+        framework = Framework(snapshot, profile, served)
+        own = _choice_of(choice, framework, extenders)
+        first = options.rules.nominated_first
+        cycles[profile.scheduler_name] = (
+            ExtendedCycle(framework, own, extenders, nominated_first=first, stopwatch=stopwatch)
+            if extenders
+            else Cycle(framework, own, nominated_first=first, stopwatch=stopwatch)
+        )
+    return choice, cycles
+
+
+def _choice_of(choice: HostChoice, framework: Framework, extenders: Extenders) -> HostChoice:
+    if not isinstance(choice, SampledChoice):
+        return choice
+    own = framework.profile.percentage_of_nodes_to_score
+    percentage = choice.percentage if own is None else own
+    scores = bool(framework.weights) or extenders.look_at_nodes
+    return replace(choice, percentage=percentage, scores=scores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """A version's preemption and its choice among the best nodes (made from the seed).
+
+    nominated_first: a nominated pod is tried on its node alone before any other.
+    profile: the one in force where no configuration names any.
+    queue_mode: that of the queue where no configuration names any.
+    plugins: what makes the plugins, by name, that differ from v1.34's.
+    """
+
+    name: str
+    preemption: PreemptionRules
+    nominated_first: bool
+    host_choice: Callable[[int], HostChoice]
+    profile: Profile
+    queue_mode: str
+    plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRules:
+    """What a queue's mode means for the scheduler.
+
+    handlers, objects: what it is told of pods and nodes, and of other objects.
+    renominates_from_status: a pod given back loses the nomination in memory for its status' one.
+    moves_after_failed_binding: a refused binding is followed by a move.
+    has_gates, has_activate: the queue knows PreEnqueue gates and Activate.
+    has_hints: the queue asks hints, which read the objects of an event.
+    """
+
+    mode: str
+    handlers: EventHandlers
+    objects: ObjectEvents
+    renominates_from_status: bool
+    moves_after_failed_binding: bool
+    has_gates: bool
+    has_activate: bool
+    has_hints: bool
+
+
+_V1_34 = Rules(
+    name="v1.34",
+    preemption=rules.V1_34,
+    nominated_first=True,
+    host_choice=KeyedChoice,
+    profile=DEFAULT_PROFILE,
+    queue_mode="v1.34",
+)
+
+RULES = {
+    each.name: each
+    for each in (
+        _V1_34,
+        replace(
+            _V1_34,
+            name="v1.36",
+            plugins={NodeResourcesBalanceChange.name: NodeResourcesBalanceChange},
+        ),
+        Rules(
+            name="v1.16",
+            preemption=rules.V1_16,
+            nominated_first=False,
+            host_choice=lambda _seed: RoundRobinChoice(),
+            profile=UNSCORED_PROFILE,
+            queue_mode="v1.16",
+        ),
+    )
+}
+
+_V1_20 = QueueRules(
+    mode="v1.20",
+    handlers=events.V1_20,
+    objects=changes.V1_20,
+    renominates_from_status=True,
+    moves_after_failed_binding=False,
+    has_gates=False,
+    has_activate=False,
+    has_hints=False,
+)
+
+QUEUE_RULES = {
+    each.mode: each
+    for each in (
+        _V1_20,
+        replace(_V1_20, mode="v1.16"),
+        QueueRules(
+            mode="v1.34",
+            handlers=events.V1_34,
+            objects=changes.V1_34,
+            renominates_from_status=False,
+            moves_after_failed_binding=True,
+            has_gates=True,
+            has_activate=True,
+            has_hints=True,
+        ),
+    )
+}

@@ -1,0 +1,106 @@
+"""Compiles every kernel, or loads it, before the first pod is waiting for it.
+
+A service runs this before it reports that it serves, unless it is started for a small replay; an
+image's build runs it to fill numba's cache on disk.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
+from services.kube.pod import Container, Pod, PodSpec
+from services.kube.selector import (
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+    WeightedPodAffinityTerm,
+)
+from services.kube.taints import Taint, TaintEffect
+from services.kube.workloads import PodDisruptionBudget
+from services.scheduler.core.columns.kernels import Kernel
+from services.scheduler.core.cycle.cycle import Cycle, Unschedulable
+from services.scheduler.core.cycle.failed_cycle import SnapshotFailedCycle, Surveyor
+from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
+from services.scheduler.core.framework.equivalence_class import NO_NODE
+from services.scheduler.core.framework.framework import Framework
+from services.scheduler.core.preemption.rules import V1_34
+from services.scheduler.core.preemption.survey import pick_surveyed
+from services.scheduler.core.snapshot.snapshot import Snapshot
+
+
+def warm_up() -> None:
+    """Schedule a few pods on a cluster of its own, so that each kernel has been called.
+
+    From now on this process compiles every kernel at its first call.
+    """
+    Kernel.plain_steps = 0
+    snapshot = Snapshot()
+    capacity = {"cpu": 4000, "memory": 1 << 33, "pods": 110}
+    disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)
+    for name, taints in (("a", ()), ("b", ()), ("c", (disliked,))):
+        snapshot.set_node(Node(name=name, allocatable=capacity, taints=taints))
+    cycle = Cycle(Framework(snapshot), KeyedChoice(0))
+    spec = PodSpec(containers=(Container(name="c", requests={"cpu": 100, "memory": 1 << 20}),))
+    best_effort = PodSpec(containers=(Container(name="c"),))
+    first = Pod(uid="b", namespace="", name="", spec=best_effort)
+    Cycle(cycle.framework, NamedChoice()).schedule_pod(first, 1)
+    cycle.schedule_pod(first, 1)
+    for number in range(3):
+        pod = Pod(uid=str(number), namespace="", name="", spec=spec)
+        cycle.schedule_pod(pod, 1)
+        for copy in ("x", "y"):
+            assumed = Pod(uid=f"{number}{copy}", namespace="", name="", spec=spec)
+            snapshot.assume(assumed, "a")
+    _constrain(cycle, snapshot)
+    _preempt(cycle, snapshot)
+
+
+def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
+    """Schedule pods that want others near and away, and that are to be spread."""
+    everybody = LabelSelector()
+    near = PodAffinityTerm(topology_key=LABEL_HOSTNAME, selector=everybody)
+    wish = WeightedPodAffinityTerm(weight=1, term=near)
+    affinity = PodAffinity(required=(near,), preferred=(wish,))
+    constraints = tuple(
+        TopologySpreadConstraint(
+            max_skew=9, topology_key=key, when_unsatisfiable=action, selector=everybody
+        )
+        for action in UnsatisfiableAction
+        for key in (LABEL_HOSTNAME, LABEL_ZONE)
+    )
+    labels = {LABEL_HOSTNAME: "d", LABEL_ZONE: "z"}
+    for name in "de":
+        snapshot.set_node(Node(name=name, labels=labels, allocatable={"pods": 9}))
+    for uid, spec in (
+        ("near", PodSpec(pod_affinity=affinity)),
+        ("away", PodSpec(pod_anti_affinity=affinity)),
+        ("spread", PodSpec(topology_spread_constraints=constraints)),
+    ):
+        for place in "de":
+            snapshot.assume(Pod(uid=uid + place, namespace="", name="", spec=spec), place)
+        pod = Pod(uid=uid, namespace="", name="", spec=spec)
+        cycle.schedule_pod(pod, 1)
+        everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
+        cycle.framework.shape(pod).normalized_totals(everywhere)
+    for name in "de":
+        snapshot.remove_node(name)
+
+
+def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
+    """Have a pod that fits nowhere look for victims, and a budget guard them."""
+    snapshot.set_budget(PodDisruptionBudget(namespace="", name="b", selector=LabelSelector()))
+    whole = Container(name="c", requests={"cpu": 4000})
+    for name in "abc":
+        below = Pod(uid=name, namespace="", name="", spec=PodSpec(containers=(whole,)))
+        snapshot.assume(below, name)
+    pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
+    result = cycle.schedule_pod(pod, 1)
+    assert isinstance(result, Unschedulable)
+    surveyor = Surveyor(snapshot, V1_34)
+    failed = SnapshotFailedCycle(pod, cycle.framework, result.diagnosis, surveyor)
+    survey = failed.survey(0)
+    assert survey is not None
+    pick_surveyed(survey, rules=V1_34, tie_break=min)
