@@ -24,7 +24,8 @@ from services.kube.selector import (
     WeightedPodAffinityTerm,
 )
 from services.scheduler.core.decisions import Binding, Refused
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.session.warm_up import warm_up
 

@@ -15,8 +15,9 @@ from time import perf_counter_ns
 from services.kube.node import Node
 from services.kube.pod import EMPTY, Container, Pod, PodSpec
 from services.scheduler.core.decisions import Binding, Refused
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.session.warm_up import warm_up
 

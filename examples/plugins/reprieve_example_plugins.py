@@ -11,18 +11,19 @@ from collections.abc import Hashable, Mapping
 
 import numpy as np
 
-from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.plugin_api.plugin import (
+from services.scheduler.core.plugin_api import (
+    Code,
     FilterPlugin,
+    Int64s,
+    NodeView,
     Normalization,
+    Pod,
     PreFiltered,
     Scope,
     ScorePlugin,
+    Snapshot,
+    Status,
 )
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 
 
 class PodDensity(FilterPlugin[None], ScorePlugin[None]):

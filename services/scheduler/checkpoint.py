@@ -19,8 +19,8 @@ from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.cluster_events import PutOther, decode_object
 from services.scheduler.core.columns.columns import Layout
 from services.scheduler.core.decisions import Binding, Decision, Refused
-from services.scheduler.core.plugin_api.stateful import Memory
 from services.scheduler.core.queueing.steps import Head
+from services.scheduler.core.session.state import Memory
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.session import Edge, SchedulerSession
 from services.typed import Places, Reading, write

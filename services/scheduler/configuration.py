@@ -29,7 +29,8 @@ from services.scheduler.core.framework.profile import Profile, ProfileError
 from services.scheduler.core.framework.registry import IN_TREE, SERVED, Registry
 from services.scheduler.core.plugin_api.plugin import Plugin
 from services.scheduler.core.plugins.args import NodeAffinityArgs, PodTopologySpreadArgs
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options, Rules
+from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.session.options import RULES, Options, Rules
 from services.scheduler.extenders.connect import Connected, connected, without_ignored
 from services.scheduler.extenders.grpc_extender import Sources
 from services.scheduler.session import BATCH_SIZE_MAX

@@ -11,8 +11,9 @@ from replay.backends.processes import EmbeddedServices
 from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import ClusterEvent
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
 from services.scheduler.session import SchedulerSession

@@ -22,8 +22,9 @@ from services.scheduler.core.cycle.host_choice import NamedChoice
 from services.scheduler.core.decisions import Binding, Decision, Failed, Refused
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, PluginSet, Point
 from services.scheduler.core.preemption.victims import Candidate
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 

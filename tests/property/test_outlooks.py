@@ -23,8 +23,9 @@ from services.kube.selector import (
 from services.kube.workloads import Service
 from services.scheduler.core.cycle.failed_cycle import Surveyor
 from services.scheduler.core.decisions import Binding, Decision, Stage
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import PodBuilder, make_budget, make_node, make_pod, requirement
 

@@ -15,8 +15,9 @@ from services.scheduler.codec import StepEncoder
 from services.scheduler.core.decisions import Binding, Decision, Refused, Verdict
 from services.scheduler.core.preemption.outcome import Nominate
 from services.scheduler.core.preemption.pick import DecidedBy
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId, WhyFailed
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_pod
 from tests.scheduler_rounds import told

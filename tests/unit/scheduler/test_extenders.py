@@ -14,8 +14,9 @@ from services.config.scheduler_extenders import ExtenderConfig, ManagedResource
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.framework.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.extenders.connect import connected, without_ignored
 from services.scheduler.extenders.grpc_extender import Sources

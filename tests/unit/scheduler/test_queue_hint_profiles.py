@@ -17,8 +17,9 @@ from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.framework.profile import DEFAULT_PROFILE, Profile
 from services.scheduler.core.plugins.args import DefaultingType, PodTopologySpreadArgs
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod, requirement
 

@@ -22,6 +22,7 @@ from services.scheduler.core.plugin_api.plugin import (
 )
 from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
 from services.scheduler.core.preemption.pick import TieBreak
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import (
     CommitUnschedulable,
     DeleteNomination,
@@ -29,7 +30,7 @@ from services.scheduler.core.queueing.steps import (
     Move,
     PopId,
 )
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.core.snapshot.snapshot import Snapshot
 from services.scheduler.core.status import Code, Status

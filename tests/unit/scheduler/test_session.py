@@ -16,7 +16,8 @@ from services.kube.pod import Pod
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.scheduler import session as deciding
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.queueing.rules import QUEUE_RULES
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.session import SchedulerSession
 from tests.builders import make_node, make_pod
 from tests.scheduler_rounds import told

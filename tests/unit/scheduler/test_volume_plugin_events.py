@@ -15,8 +15,9 @@ from services.kube.storage import (
 )
 from services.kube.workloads import Namespace
 from services.scheduler.core.queueing.changes import V1_20, V1_34, ObjectEvents, on_object
+from services.scheduler.core.queueing.rules import QUEUE_RULES
 from services.scheduler.core.queueing.steps import Move
-from services.scheduler.core.session.options import QUEUE_RULES, RULES, Options
+from services.scheduler.core.session.options import RULES, Options
 from services.scheduler.core.session.scheduler import Scheduler
 
 CLAIM = PersistentVolumeClaim(namespace="default", name="c")

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from services.kube.pod import Pod
-from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.plugin_api import Pod, Snapshot
 
 COUNT, MILLI = "alibabacloud.com/gpu-count", "alibabacloud.com/gpu-milli"
 MODEL = "alibabacloud.com/gpu-card-model"

@@ -14,10 +14,7 @@ import numpy as np
 
 from reprieve_gpu_sharing.asked import Asked, asked
 from reprieve_gpu_sharing.devices import free_milli
-from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import CPU_COLUMN, Int64s
-from services.scheduler.core.plugin_api.plugin import Scope, ScorePlugin
-from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.plugin_api import CPU_COLUMN, Int64s, Pod, Scope, ScorePlugin, Snapshot
 
 _LARGEST_CPU_MILLI, _LARGEST_GPU_MILLI = 128_000, 8_000
 

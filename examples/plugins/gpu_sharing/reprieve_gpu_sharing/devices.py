@@ -12,9 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from reprieve_gpu_sharing.asked import COUNT, WHOLE_MILLI
-from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.plugin_api import Int64s, NodeView, Snapshot
 
 DEVICES_MAX = 8
 """GPUs of a node that are looked at."""

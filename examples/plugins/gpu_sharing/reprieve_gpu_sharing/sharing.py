@@ -24,19 +24,21 @@ from reprieve_gpu_sharing.devices import (
 )
 from reprieve_gpu_sharing.gradient import steepest
 from reprieve_gpu_sharing.workload import Workload
-from services.kube.pod import Pod
-from services.scheduler.core.columns.columns import Int64s
-from services.scheduler.core.plugin_api.plugin import (
+from services.scheduler.core.plugin_api import (
+    Code,
     FilterPlugin,
+    Int64s,
+    NodeView,
+    Plain,
+    Pod,
     PodColumnsPlugin,
     PreFiltered,
     ReservePlugin,
     Scope,
+    Snapshot,
+    StatefulPlugin,
+    Status,
 )
-from services.scheduler.core.plugin_api.stateful import Plain, StatefulPlugin
-from services.scheduler.core.snapshot.node_view import NodeView
-from services.scheduler.core.snapshot.snapshot import Snapshot
-from services.scheduler.core.status import Code, Status
 
 _FRAGMENTATION = "fragmentation"
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reprieve_gpu_sharing.asked import MODEL
-from services.scheduler.core.columns.columns import Bools, Int64s
-from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.plugin_api import Bools, Int64s, Snapshot
 
 _FIELDS = frozenset({"cpuMilli", "gpus", "gpuMilli", "models", "share"})
 

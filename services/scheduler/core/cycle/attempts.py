@@ -37,19 +37,17 @@ from services.scheduler.core.framework.diagnosis import (
 )
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.guard import PluginFailed
+from services.scheduler.core.plugins.default_preemption import DefaultPreemption, preemptor_among
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.pod_topology_spread.constraints import default_selector
 from services.scheduler.core.plugins.pod_topology_spread.plugin import PodTopologySpread
 from services.scheduler.core.preemption.outcome import CannotHelp
 from services.scheduler.core.preemption.outcome import Nominate as Nomination
 from services.scheduler.core.preemption.pick import hashed_tie_break
-from services.scheduler.core.preemption.preemptor import (
-    DefaultPreemption,
-    no_extenders,
-    preemptor_among,
-)
+from services.scheduler.core.preemption.preemptor import no_extenders
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.mirror import QueueMirror
+from services.scheduler.core.queueing.rules import QueueRules
 from services.scheduler.core.queueing.steps import (
     CommitPop,
     CommitUnschedulable,
@@ -58,7 +56,6 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     WhyFailed,
 )
-from services.scheduler.core.session.options import QueueRules
 from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _FOLLOW_FROM_THE_SHAPE = (DefaultPreemption, DynamicResources)

@@ -35,6 +35,7 @@ from services.scheduler.core.plugin_api.plugin import (
     ScorePlugin,
 )
 from services.scheduler.core.plugins.args import DefaultPreemptionArgs
+from services.scheduler.core.plugins.default_preemption import DefaultPreemption
 from services.scheduler.core.plugins.dynamic_resources import DynamicResources
 from services.scheduler.core.plugins.image_locality import ImageLocality
 from services.scheduler.core.plugins.inter_pod_affinity.plugin import InterPodAffinity
@@ -58,7 +59,7 @@ from services.scheduler.core.plugins.volume_binding import VolumeBinding
 from services.scheduler.core.plugins.volume_restrictions import VolumeRestrictions
 from services.scheduler.core.plugins.volume_zone import VolumeZone
 from services.scheduler.core.preemption import rules
-from services.scheduler.core.preemption.preemptor import DefaultPreemption, Preemptor
+from services.scheduler.core.preemption.preemptor import Preemptor
 from services.scheduler.core.preemption.survey import CandidateSampling
 
 Registry = Mapping[str, Callable[..., Plugin]]

@@ -1,1 +1,91 @@
-"""What a plugin derives from, receives and returns."""
+"""What a plugin derives from, receives and returns: the public path for plugins of users' own.
+
+Names that are not here may move between releases.
+"""
+
+from __future__ import annotations
+
+from services.kube.node import Node
+from services.kube.pod import Pod, PodSpec
+from services.scheduler.core.columns.columns import CPU_COLUMN, MEMORY_COLUMN, Bools, Int64s
+from services.scheduler.core.plugin_api.plugin import (
+    BindPlugin,
+    Bound,
+    Bounds,
+    ClusterFilterPlugin,
+    ClusterScorePlugin,
+    FilterPlugin,
+    Normalization,
+    Normalized,
+    PermitPlugin,
+    Plain,
+    Plugin,
+    PodColumnsPlugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFiltered,
+    QueueSortPlugin,
+    ReservePlugin,
+    Scope,
+    ScoreError,
+    ScorePlugin,
+    StatefulPlugin,
+    Trial,
+)
+from services.scheduler.core.preemption.outcome import CannotHelp, Cause, FailedCycle, Nominate
+from services.scheduler.core.preemption.pick import DecidedBy, TieBreak
+from services.scheduler.core.preemption.victims import Candidate, DryRun, NonCandidate
+from services.scheduler.core.snapshot.node_view import NodeView
+from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.status import SKIPPED, SUCCESS, Code, Status
+
+__all__ = [
+    "CPU_COLUMN",
+    "MEMORY_COLUMN",
+    "SKIPPED",
+    "SUCCESS",
+    "BindPlugin",
+    "Bools",
+    "Bound",
+    "Bounds",
+    "Candidate",
+    "CannotHelp",
+    "Cause",
+    "ClusterFilterPlugin",
+    "ClusterScorePlugin",
+    "Code",
+    "DecidedBy",
+    "DryRun",
+    "FailedCycle",
+    "FilterPlugin",
+    "Int64s",
+    "Node",
+    "NodeView",
+    "Nominate",
+    "NonCandidate",
+    "Normalization",
+    "Normalized",
+    "PermitPlugin",
+    "Plain",
+    "Plugin",
+    "Pod",
+    "PodColumnsPlugin",
+    "PodSpec",
+    "PostBindPlugin",
+    "PostFilterPlugin",
+    "PreBindPlugin",
+    "PreEnqueuePlugin",
+    "PreFiltered",
+    "QueueSortPlugin",
+    "ReservePlugin",
+    "Scope",
+    "ScoreError",
+    "ScorePlugin",
+    "Snapshot",
+    "StatefulPlugin",
+    "Status",
+    "TieBreak",
+    "Trial",
+]

@@ -359,3 +359,22 @@ class PostBindPlugin(Plugin, ABC):
 
 AnyFilter = FilterPlugin[Any]
 AnyScore = ScorePlugin[Any]
+
+
+Plain = dict[str, "Plain"] | list["Plain"] | str | int | bool | None
+"""What JSON holds; integers of 64 bits."""
+
+
+class StatefulPlugin(Plugin, ABC):
+    """Keeps a state of its own, or changes objects of the catalog."""
+
+    @abstractmethod
+    def saved_state(self, snapshot: Snapshot) -> Plain:
+        """Return the state; called between rounds."""
+
+    @abstractmethod
+    def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
+        """Take up a saved state; `snapshot` holds everything else already.
+
+        Raises KeyError, IndexError, TypeError or ValueError for what `saved_state` never returns.
+        """

@@ -20,13 +20,14 @@ from services.kube.volumes import claim_names
 from services.scheduler.core.columns.columns import Int64s
 from services.scheduler.core.plugin_api.plugin import (
     FilterPlugin,
+    Plain,
     PreBindPlugin,
     PreFiltered,
     ReservePlugin,
     Scope,
     ScorePlugin,
+    StatefulPlugin,
 )
-from services.scheduler.core.plugin_api.stateful import Plain, StatefulPlugin
 from services.scheduler.core.plugins.args import VolumeBindingArgs
 from services.scheduler.core.snapshot.catalog import Catalog
 from services.scheduler.core.snapshot.node_view import NodeView

@@ -12,11 +12,10 @@ pkg/scheduler/core/generic_scheduler.go, Preempt.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from services.kube.pod import Pod, PreemptionPolicy
-from services.scheduler.core.plugin_api.plugin import PostFilterPlugin, PreEnqueuePlugin
 from services.scheduler.core.preemption.outcome import (
     CannotHelp,
     Cause,
@@ -293,27 +292,3 @@ def errors_text(refused: Sequence[tuple[Status, int]]) -> str:
     errors = [status for status, _ in refused if status.code is Code.ERROR]
     texts = list(dict.fromkeys(error.message for error in errors))
     return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
-
-
-class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
-    """Has a version's preemptor decide; `preemptor` is also asked for all that it finds."""
-
-    name = "DefaultPreemption"
-
-    def __init__(self, preemptor: Preemptor) -> None:
-        self.preemptor = preemptor
-
-    def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - no preemption runs meanwhile
-        """Let the pod in: a preemption is decided in the cycle, and not beside it."""
-        return None
-
-    def post_filter(
-        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
-    ) -> Nominate | CannotHelp:
-        """Return the node to nominate the pod to and its victims, or why none can help."""
-        return self.preemptor.preempt(pod, cycle, tie_break=tie_break, now_ns=now_ns)
-
-
-def preemptor_among(plugins: Iterable[PostFilterPlugin]) -> Preemptor | None:
-    """Return the preemptor of a profile's PostFilter, None where it has none."""
-    return next((each.preemptor for each in plugins if isinstance(each, DefaultPreemption)), None)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from services.kube.pod import Pod
+from services.scheduler.core.queueing.rules import QueueRules
 from services.scheduler.core.queueing.steps import (
     ClusterEvent,
     QueueAdd,
@@ -25,7 +26,6 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.session.options import QueueRules
 from services.scheduler.core.snapshot.nominations import Nominations
 
 

@@ -31,8 +31,8 @@ from services.scheduler.core.decisions import (
 )
 from services.scheduler.core.framework.framework import Framework
 from services.scheduler.core.framework.registry import SERVED, Registry
-from services.scheduler.core.plugin_api.stateful import Memory, StatefulPlugin
-from services.scheduler.core.preemption.preemptor import preemptor_among
+from services.scheduler.core.plugin_api.plugin import StatefulPlugin
+from services.scheduler.core.plugins.default_preemption import preemptor_among
 from services.scheduler.core.preemption.rules import (
     Aftermath,
     after_deletion_refused,
@@ -55,6 +55,7 @@ from services.scheduler.core.queueing.steps import (
     QueueUpdate,
 )
 from services.scheduler.core.session.options import Options, cycles_of
+from services.scheduler.core.session.state import Memory
 from services.scheduler.core.snapshot.catalog import Kept
 from services.scheduler.core.snapshot.snapshot import Snapshot
 

@@ -16,16 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from services.kube.node import ContainerImage
+from services.kube.node import ContainerImage, Node
 from services.kube.taints import Taint
-from services.scheduler.core.columns.columns import Int64s
-
-if TYPE_CHECKING:
-    from services.scheduler.core.snapshot.snapshot import Snapshot
+from services.scheduler.core.columns.columns import ChangeLog, Columns, Int64s
 
 Taints = tuple[Taint, ...]
 
@@ -156,13 +152,17 @@ class Domains:
     where the row is no node. `size` numbers are in use, from 0. `version` grows with each change.
     """
 
-    __slots__ = ("_numbers", "_position", "_snapshot", "key", "of_row", "version")
+    __slots__ = ("_columns", "_log", "_nodes", "_numbers", "_position", "key", "of_row", "version")
 
-    def __init__(self, key: str, snapshot: Snapshot) -> None:
+    def __init__(
+        self, key: str, nodes: Sequence[Node | None], columns: Columns, log: ChangeLog
+    ) -> None:
         self.key = key
         self.of_row: Int64s = np.zeros(0, dtype=np.int64)
         self.version = 0
-        self._snapshot = snapshot
+        self._nodes = nodes
+        self._columns = columns
+        self._log = log
         self._position = -1
         self._numbers: dict[str, int] = {}
 
@@ -178,15 +178,14 @@ class Domains:
 
     def sync(self) -> None:
         """Read the nodes again that changed."""
-        snapshot = self._snapshot
-        log = snapshot.node_log
+        columns, log = self._columns, self._log
         if self._position == log.end:
             return
-        capacity = snapshot.columns.capacity
+        capacity = columns.capacity
         rows = log.since(self._position) if len(self.of_row) == capacity else None
-        if rows is None or len(self._numbers) > 2 * snapshot.node_count + _SPARE:
+        if rows is None or len(self._numbers) > 2 * len(columns.rows) + _SPARE:
             self._numbers.clear()
-            rows = snapshot.columns.rows
+            rows = columns.rows
             self.of_row = np.full(capacity, NO_DOMAIN, dtype=np.int64)
         self._position = log.end
         for row in rows.tolist():
@@ -194,9 +193,8 @@ class Domains:
         self.version += 1
 
     def _number(self, row: int) -> int:
-        if not self._snapshot.columns.alive[row]:
-            return NO_DOMAIN
-        value = self._snapshot.node(row).labels.get(self.key)
+        node = self._nodes[row]
+        value = None if node is None else node.labels.get(self.key)
         if value is None:
             return NO_DOMAIN
         return self._numbers.setdefault(value, len(self._numbers))
@@ -205,15 +203,18 @@ class Domains:
 class Topologies:
     """The domains of every label key that was asked for."""
 
-    __slots__ = ("_by_key", "_snapshot")
+    __slots__ = ("_by_key", "_columns", "_log", "_nodes")
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, nodes: Sequence[Node | None], columns: Columns, log: ChangeLog) -> None:
+        """Follow `nodes`, by row, whose changes `log` notes."""
+        self._nodes = nodes
+        self._columns = columns
+        self._log = log
         self._by_key: dict[str, Domains] = {}
 
     def domains(self, key: str) -> Domains:
         """Return the domains of a label key; `sync` them before use."""
         found = self._by_key.get(key)
         if found is None:
-            found = self._by_key[key] = Domains(key, self._snapshot)
+            found = self._by_key[key] = Domains(key, self._nodes, self._columns, self._log)
         return found

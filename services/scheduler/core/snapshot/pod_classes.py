@@ -13,7 +13,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -22,9 +21,6 @@ from services.kube.pod import Pod, PodSpec
 from services.kube.selector import LabelSelector, Operator
 from services.scheduler.core.columns import domain_kernels
 from services.scheduler.core.columns.columns import Columns, Int64s
-
-if TYPE_CHECKING:
-    from services.scheduler.core.snapshot.snapshot import Snapshot
 
 _LOGGED = 8192
 _FIRST_SLOTS = 1024
@@ -69,14 +65,14 @@ class Census:
         "start",
     )
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, placed: Iterable[tuple[Pod, int]]) -> None:
+        """Count the pods that are on rows already."""
         self.generation = 0
         self.log: Int64s = np.zeros((_LOGGED, 3), dtype=np.int64)
         self.start = self.end = 0
         self._forget(_FIRST_SLOTS)
-        for row in snapshot.columns.rows.tolist():
-            for pod in snapshot.pods_on(row):
-                self.came(pod, row)
+        for pod, row in placed:
+            self.came(pod, row)
 
     def class_of(self, pod: Pod) -> int:
         """Return the number of a pod's class, whether the pod is counted or not."""

@@ -60,12 +60,12 @@ class Snapshot:
         self.catalog = Catalog()
         self.nominations = Nominations(self._note_nomination)
         self.taints = TaintClasses()
-        self.topologies = Topologies(self)
         self.affine_pods = 0
         self.budgets: dict[str, PodDisruptionBudget] = {}
         self.budget_epoch = 0
         self._tree = NodeTree()
         self._nodes: list[Node | None] = [None] * self.columns.capacity
+        self.topologies = Topologies(self._nodes, self.columns, self.node_log)
         self._pods: list[list[Pod]] = [[] for _ in range(self.columns.capacity)]
         self._ports: list[dict[HostPort, int]] = [{} for _ in range(self.columns.capacity)]
         self._rows = Rows(self.columns)
@@ -82,7 +82,8 @@ class Snapshot:
     def census(self) -> Census:
         """Return the pods by class, which are followed from the first time that anyone asks."""
         if self._census is None:
-            self._census = Census(self)
+            rows = self.columns.rows.tolist()
+            self._census = Census((pod, row) for row in rows for pod in self._pods[row])
         return self._census
 
     @property

@@ -27,7 +27,7 @@ from services.kube.storage import (
     TopologyTerm,
     VolumePhase,
 )
-from services.scheduler.core.plugin_api.stateful import Plain
+from services.scheduler.core.plugin_api.plugin import Plain
 from services.scheduler.core.snapshot.catalog import Catalog
 
 
