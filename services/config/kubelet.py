@@ -15,12 +15,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from services.config.strict import DurationNs, checked, fields_of, reading, within
-from services.eviction.core.config import (
-    DEFAULT_PRESSURE_TRANSITION_NS,
-    EvictionConfig,
-    Mode,
-    default_hard,
-)
+from services.kube.kubelet import DEFAULT_PRESSURE_TRANSITION_NS, EvictionConfig, Mode, default_hard
 from services.typed import DataError
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"

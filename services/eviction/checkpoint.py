@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from services.eviction.core.config import EvictionConfig
 from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.state import ManagerSnapshot
 from services.eviction.fleet import Fleet, KnownPod, Node
+from services.kube.kubelet import EvictionConfig
 from services.kube.quantity import Format, Quantity
 from services.typed import DataError, Reading, write
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from services.eviction.core.config import EvictionConfig
 from services.eviction.core.local_storage import may_be_evicted
 from services.eviction.core.manager import Manager, Memento
 from services.eviction.core.observations import NodeSummary, PodUsage, observe
@@ -17,6 +16,7 @@ from services.eviction.core.pod import EvictionPod
 from services.eviction.core.results import Admission, NeedReclaim, StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Threshold
+from services.kube.kubelet import EvictionConfig
 from services.rpc.errors import (
     FieldError,
     NotFoundError,

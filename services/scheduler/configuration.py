@@ -18,10 +18,10 @@ from typing import Any
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
 from services.kube.pod import NodeAffinity, PodSpec
 from services.rpc.errors import FieldError
 from services.rpc.kube.messages import pod_spec_to_message
+from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.scheduler.core.cycle.extenders import Extender
 from services.scheduler.core.cycle.host_choice import HostChoice, KeyedChoice, NamedChoice
 from services.scheduler.core.framework.guard import guarded

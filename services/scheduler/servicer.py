@@ -14,7 +14,6 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
-from services.config.scheduler import SchedulerConfiguration
 from services.rpc.checkpoint import (
     checkpoint_info,
     read_checkpoint,
@@ -33,6 +32,7 @@ from services.rpc.sessions import Session, Sessions
 from services.rpc.version import IMPLEMENTATION, package_version
 from services.scheduler import evaluation
 from services.scheduler.checkpoint import fill, saved_session, session_to_json
+from services.scheduler.config.file import SchedulerConfiguration
 from services.scheduler.configuration import (
     DEFAULT_RULES,
     connected_extenders,

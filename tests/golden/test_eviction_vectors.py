@@ -9,7 +9,6 @@ import pytest
 
 from replay.conform.vectors.eviction import MS, ScriptedPods, pod_key, script_differences
 from replay.conform.vectors.vectors import Json
-from services.eviction.core.config import ConfigError, EvictionConfig, Mode
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import (
     ContainerUsage,
@@ -21,6 +20,7 @@ from services.eviction.core.observations import (
     RlimitStats,
     VolumeUsage,
 )
+from services.eviction.core.parsing import ConfigError
 from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume, qos_class
 from services.eviction.core.results import (
     EVICTED_PHASE,
@@ -32,6 +32,7 @@ from services.eviction.core.results import (
 )
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
+from services.kube.kubelet import EvictionConfig, Mode
 from services.kube.quantity import Quantity, parse
 from services.kube.taints import TaintEffect, Toleration
 from services.typed import Reading, write

@@ -10,10 +10,11 @@ from services.config.kubelet import (
     ENFORCEMENTS,
     read_kubelet_configuration,
 )
-from services.eviction.core.config import ConfigError, EvictionConfig, Mode, default_hard
 from services.eviction.core.manager import Manager
+from services.eviction.core.parsing import ConfigError
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import ReadConfig
+from services.kube.kubelet import EvictionConfig, Mode, default_hard
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.typed import DataError

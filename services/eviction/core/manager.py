@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.eviction.core.conditions import admit, holding, node_conditions
-from services.eviction.core.config import EvictionConfig, parse_thresholds
 from services.eviction.core.local_storage import local_storage_evictions
 from services.eviction.core.observations import NO_COLLECTION, NodeSummary, Observation, observe
+from services.eviction.core.parsing import parse_thresholds
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.ranking import rank
 from services.eviction.core.results import (
@@ -48,6 +48,7 @@ from services.eviction.core.state import (
     state_of,
 )
 from services.eviction.core.thresholds import Threshold, by_eviction_priority, met, refreshed
+from services.kube.kubelet import EvictionConfig
 
 
 class StepOrderError(ValueError):

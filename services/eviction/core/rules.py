@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from services.eviction.core.config import EvictionConfig, Mode
 from services.eviction.core.observations import Layout, choose_layout
 from services.eviction.core.pod import EvictionPod
 from services.eviction.core.signals import CONTAINERFS_SIGNALS, Signal
 from services.eviction.core.thresholds import Threshold
+from services.kube.kubelet import EvictionConfig, Mode
 
 _SOURCES: dict[str, dict[Signal, Signal]] = {
     "nodefs": {

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from services.eviction.core.config import EvictionConfig
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import MemoryStats, NodeSummary
 from services.eviction.core.pod import EvictionPod
@@ -40,6 +39,7 @@ from services.eviction.host.cgroups import (
     open_notifier,
 )
 from services.eviction.host.pods import RunningPod, kill, running_pods, usage
+from services.kube.kubelet import EvictionConfig
 
 _SECOND_NS = 1_000_000_000
 

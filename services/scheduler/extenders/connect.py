@@ -18,9 +18,9 @@ from typing import Protocol
 
 import grpc
 
-from services.config.scheduler_extenders import ExtenderConfig
 from services.rpc.client import CHANNEL_OPTIONS
 from services.rpc.errors import FieldError
+from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import Extender, ExtenderTerms
 from services.scheduler.core.framework.profile import Profile
 from services.scheduler.core.plugins.args import NodeResourcesFitArgs

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from services.config.kubelet import read_kubelet_configuration
-from services.eviction.core.config import EvictionConfig, Mode, default_hard
+from services.kube.kubelet import EvictionConfig, Mode, default_hard
 from services.typed import DataError
 
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from services.config.scheduler import SchedulerConfiguration, read_scheduler_configuration
+from services.scheduler.config.file import SchedulerConfiguration, read_scheduler_configuration
 from services.scheduler.core.framework.profile import Point
 from services.scheduler.core.framework.registry import SERVED
 from services.scheduler.core.plugins.args import (

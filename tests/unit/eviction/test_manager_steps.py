@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from services.eviction.core.config import EvictionConfig, Mode
 from services.eviction.core.manager import Manager, StepOrderError
 from services.eviction.core.observations import (
     ContainerUsage,
@@ -21,6 +20,7 @@ from services.eviction.core.pod import EvictionContainer, EvictionPod, Volume
 from services.eviction.core.results import NeedReclaim, StepResult
 from services.eviction.core.signals import ConditionType
 from services.eviction.core.state import ManagerSnapshot
+from services.kube.kubelet import EvictionConfig, Mode
 from services.kube.pod import Condition
 from services.kube.quantity import parse
 from services.typed import Reading, write

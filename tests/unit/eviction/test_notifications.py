@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from services.eviction.core.config import EvictionConfig
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import FsStats, MemoryStats, NodeSummary
 from services.eviction.core.results import StepResult
 from services.eviction.core.signals import Signal
 from services.eviction.core.thresholds import Notifications
+from services.kube.kubelet import EvictionConfig
 
 GI = 1 << 30
 S = 1_000_000_000

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from services.eviction.core.config import ConfigError, EvictionConfig, Mode
 from services.eviction.core.manager import Manager
 from services.eviction.core.observations import Observation
+from services.eviction.core.parsing import ConfigError
+from services.kube.kubelet import EvictionConfig, Mode
 
 
 def _texts(config: EvictionConfig) -> list[str]:

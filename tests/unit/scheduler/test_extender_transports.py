@@ -23,8 +23,8 @@ from google.protobuf.empty_pb2 import Empty
 
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
-from services.config.scheduler_extenders import ExtenderConfig, TlsConfig
 from services.rpc.errors import FieldError
+from services.scheduler.config.extenders import ExtenderConfig, TlsConfig
 from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims
 from services.scheduler.core.preemption.preemptor import ExtenderError
 from services.scheduler.core.preemption.victims import Candidate

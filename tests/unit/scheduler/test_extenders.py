@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from services.config.scheduler_extenders import ExtenderConfig, ManagedResource
 from services.kube.pod import Pod
+from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.framework.profile import ALL, DEFAULT_PROFILE, PluginSet, Point
 from services.scheduler.core.queueing.rules import QUEUE_RULES

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from services.config.scheduler import read_scheduler_configuration
 from services.kube.pod import Pod
+from services.scheduler.config.file import read_scheduler_configuration
 from services.scheduler.configuration import PluginLoadError, registry_with
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Refused
 from services.scheduler.core.framework.registry import SERVED

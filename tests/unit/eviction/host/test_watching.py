@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from services.eviction.core.config import EvictionConfig
 from services.eviction.core.pod import EvictionPod
 from services.eviction.host import watch
 from services.eviction.host.cgroups import Cgroup, EventNotifier, Machine, open_notifier
 from services.eviction.host.watch import Report, Settings, Watch, Woken
+from services.kube.kubelet import EvictionConfig
 from tests.unit.eviction.host.folders import MIB, OTHER_UID, UID, proc, v2
 
 SECOND_NS = 1_000_000_000

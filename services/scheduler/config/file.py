@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from services.config import scheduler_args, scheduler_extenders
-from services.config.scheduler_extenders import ExtenderConfig, check_extenders
 from services.config.strict import Int64, Percentage, checked, fields_of, reading
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.scheduler.config import args as scheduler_args
+from services.scheduler.config import extenders as scheduler_extenders
+from services.scheduler.config.extenders import ExtenderConfig, check_extenders
 from services.scheduler.core.framework.profile import (
     ALL,
     DEFAULT_PROFILE,

@@ -1,0 +1,1 @@
+"""KubeSchedulerConfiguration, read as it is."""
